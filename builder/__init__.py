@@ -1,0 +1,1 @@
+"""From a profile to two engines: facts, checks, steps, stacks."""

@@ -1,0 +1,1 @@
+"""Example profiles, models and traffic, as package data."""

@@ -1,0 +1,1 @@
+"""Running a pair: sessions, the speculation loop, replay, measurement, tuning."""

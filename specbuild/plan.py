@@ -1,0 +1,129 @@
+"""The plan: for every budget the policy that was chosen, what it promises, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specbuild.profile import Numerics
+from specbuild.record import Record
+
+Graph = Literal["fused", "orchestrated"]
+
+
+class Band(Record):
+    """Requests with at most ``max_prompt_len`` prompt tokens (None: all others) draft ``draft_len`` tokens a round."""
+
+    max_prompt_len: int | None
+    draft_len: Annotated[int, Field(ge=0)]
+
+
+class PolicySpec(Record):
+    """How many tokens the draft proposes in a round, as data; ``runtime/policy.py`` executes it.
+
+    One band with ``max_prompt_len`` None is a fixed length; its 0 is off.
+    """
+
+    bands: Annotated[tuple[Band, ...], Field(min_length=1)]
+
+    @classmethod
+    def fixed(cls, draft_len: int) -> PolicySpec:
+        """The same draft_len for every request; 0 is off."""
+        return cls(bands=(Band(max_prompt_len=None, draft_len=draft_len),))
+
+    @property
+    def is_off(self) -> bool:
+        """No request ever speculates."""
+        return all(band.draft_len == 0 for band in self.bands)
+
+    @property
+    def max_draft_len(self) -> int:
+        """The longest draft of any band."""
+        return max(band.draft_len for band in self.bands)
+
+    def __str__(self) -> str:
+        if len(self.bands) == 1:
+            return "off" if self.is_off else f"draft_len {self.max_draft_len}"
+        return ", ".join(
+            f"{'≤' + str(band.max_prompt_len) if band.max_prompt_len is not None else 'else'}: {band.draft_len}"
+            for band in self.bands
+        )
+
+
+class Interval(Record):
+    """A point estimate with its 95% bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Measured(Record):
+    """What replaying the trace under one policy gave."""
+
+    policy: PolicySpec
+    requests: int
+    output_tokens_per_s: float
+    quantiles_ms: dict[str, float]
+    """``ttft_p50``, ``tpot_p95``, ``e2e_p99`` ... → ms; a quantile that the sample cannot support is absent."""
+    goodput_per_s: dict[str, float]
+    """Budget name → requests per second that met it."""
+    acceptance_per_position: tuple[float, ...]
+    """Share of rounds that accepted at least i + 1 drafted tokens."""
+    acceptance_length: float
+    """1 + accepted / rounds, tokens a round."""
+
+
+class Candidate(Record):
+    """One draft length in the prediction: evidence over step times."""
+
+    draft_len: int
+    tokens_per_round: float
+    round_ms: float
+    tpot_ms: float
+    """Predicted mean time per output token."""
+    speedup: float
+    """Predicted ratio to off."""
+
+
+class Choice(Record):
+    """The policy of one budget."""
+
+    policy: PolicySpec
+    meets_budget: bool
+    """Whether the confirming replay met the budget (``max_throughput`` is always met)."""
+    measured: Measured
+    speedup_over_off: Interval
+    """Paired ratio of output tokens/s on the held-out half: chosen over off; 1 where off was chosen."""
+    predicted_tokens_per_round: float
+    confirmed: bool
+    """The prediction agreed with the confirming replay within ``bound``."""
+    reasons: tuple[str, ...]
+    """Why this policy, why not one longer and one shorter; for off, the arithmetic."""
+
+
+class Plan(Record):
+    """A chosen policy per budget, with what it was measured on."""
+
+    schema_version: Literal[1] = 1
+    profile: str
+    pair_digest: str
+    trace_digest: str
+    numerics: Numerics
+    graph: Graph
+    """The graph that serves this plan."""
+    arrivals: str
+    """How requests arrived while tuning, such as ``closed, 1 at once``."""
+    off: Measured
+    """The target alone on the held-out half."""
+    candidates: tuple[Candidate, ...]
+    choices: dict[str, Choice]
+    """Budget name → choice."""
+    evidence_digest: str
+    environment: dict[str, str]
+    """Machine, versions, load: what every figure here was measured on."""
+    graphs_compared: tuple[str, ...] = ()
+    """One line per graph that was measured, with its figures."""
+    notes: tuple[str, ...] = ()
+    created: str
