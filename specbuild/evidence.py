@@ -32,7 +32,7 @@ class Evidence:
     agree: BoolArray
     """bool [tokens]: the draft's argmax equals the token."""
     accept: FloatArray
-    """float32 [tokens]: min(1, q/p) of the realised token, q the draft's and p the target's probability under sampling."""
+    """float32 [tokens]: min(1, q/p) of the realised token; q draft, p target, each under its sampling."""
     entropy: FloatArray
     """float32 [tokens]: entropy of the draft's distribution, nats."""
     identity: dict[str, str]
