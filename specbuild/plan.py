@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specbuild.profile import Numerics
+from specbuild.profile import Budget, Numerics
 from specbuild.record import Record
 
 Graph = Literal["fused", "orchestrated"]
@@ -120,6 +120,8 @@ class Plan(Record):
     candidates: tuple[Candidate, ...]
     choices: dict[str, Choice]
     """Budget name → choice."""
+    budgets: dict[str, Budget] = Field(default_factory=dict)
+    """Budget name → what the profile asked of it."""
     evidence_digest: str
     environment: dict[str, str]
     """Machine, versions, load: what every figure here was measured on."""

@@ -1,0 +1,1 @@
+"""What was measured and chosen, shown: a terminal page, JSON and one HTML page."""
