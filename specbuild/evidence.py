@@ -27,6 +27,8 @@ class Evidence:
     """int64 [requests + 1]."""
     prompt_len: IntArray
     """int32 [requests], tokens."""
+    max_tokens: IntArray
+    """int32 [requests]: output limit; the last rounds of a request draft no further than this."""
     temperature: FloatArray
     """float32 [requests]; 0 is greedy."""
     agree: BoolArray
@@ -34,7 +36,7 @@ class Evidence:
     accept: FloatArray
     """float32 [tokens]: min(1, q/p) of the realised token; q draft, p target, each under its sampling."""
     entropy: FloatArray
-    """float32 [tokens]: entropy of the draft's distribution, nats."""
+    """float32 [tokens]: entropy of the draft's distribution at temperature 1, nats."""
     identity: dict[str, str]
     """What it was taken on: pair digest, trace digest, numerics, draft source."""
 
@@ -50,6 +52,7 @@ class Evidence:
             buffer,
             offsets=self.offsets,
             prompt_len=self.prompt_len,
+            max_tokens=self.max_tokens,
             temperature=self.temperature,
             agree=self.agree,
             accept=self.accept,
@@ -64,7 +67,9 @@ class Evidence:
 
     def digest(self) -> str:
         """sha256 over all arrays and the identity."""
-        parts = [self.offsets, self.prompt_len, self.temperature, self.agree, self.accept, self.entropy]
+        parts = [
+            self.offsets, self.prompt_len, self.max_tokens, self.temperature, self.agree, self.accept, self.entropy,
+        ]  # fmt: skip
         total = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode())
         for part in parts:
             total.update(np.ascontiguousarray(part).tobytes())

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from specbuild.plan import Measured
 from specbuild.profile import Numerics
@@ -43,8 +44,15 @@ class Timeline:
     """All requests of one replay, and when it began and ended (ns)."""
 
     requests: tuple[RequestTimes, ...]
+    """The measured ones, in the order in which they were sent."""
     start_ns: int
+    """When the first was due."""
     end_ns: int
+    """When the last ended."""
+    fillers: tuple[RequestTimes, ...] = ()
+    """Ran beside the measured ones to keep the load; their tokens count, their latency does not."""
+    unsent: int = 0
+    """Requests that a hard end or an interrupt kept from being sent."""
     interrupted: bool = False
 
 
@@ -61,8 +69,12 @@ class Measurement(Record):
     measured: Measured
     outcomes: dict[str, int]
     """Outcome → requests."""
+    left_out: dict[str, int] = Field(default_factory=dict)
+    """Why requests of the trace were not replayed → how many."""
     lag_ms: dict[str, float]
-    """How late requests were sent against their schedule: ``p50``, ``p99``."""
+    """How late requests were sent against their schedule: ``p50``, ``p99`` where the sample supports it, ``max``."""
+    unsent: int = 0
+    """Requests that a hard end or an interrupt kept from being sent."""
     environment: dict[str, str]
     interrupted: bool = False
     created: str

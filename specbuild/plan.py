@@ -70,9 +70,11 @@ class Measured(Record):
     goodput_per_s: dict[str, float]
     """Budget name → requests per second that met it."""
     acceptance_per_position: tuple[float, ...]
-    """Share of rounds that accepted at least i + 1 drafted tokens."""
+    """Of the rounds that drafted more than i tokens, the share that accepted more than i."""
     acceptance_length: float
-    """1 + accepted / rounds, tokens a round."""
+    """1 + accepted / rounds that drafted; 1 where none did."""
+    tokens_per_round: float
+    """Output tokens after a request's first chunk, per round, rounds without a draft included."""
 
 
 class Candidate(Record):
@@ -95,8 +97,10 @@ class Choice(Record):
     """Whether the confirming replay met the budget (``max_throughput`` is always met)."""
     measured: Measured
     speedup_over_off: Interval
-    """Paired ratio of output tokens/s on the held-out half: chosen over off; 1 where off was chosen."""
+    """Chosen over off: output tokens per second of request time, paired by request on the held-out half (in a closed
+    loop this is the ratio of throughput); 1 where off was chosen."""
     predicted_tokens_per_round: float
+    """From the evidence of the same held-out requests."""
     confirmed: bool
     """The prediction agreed with the confirming replay within ``bound``."""
     reasons: tuple[str, ...]
@@ -107,6 +111,8 @@ class Plan(Record):
     """A chosen policy per budget, with what it was measured on."""
 
     schema_version: Literal[1] = 1
+    key: str
+    """sha256 of everything that the tuning depended on; the same key again means that the plan is current."""
     profile: str
     pair_digest: str
     trace_digest: str
@@ -115,6 +121,8 @@ class Plan(Record):
     """The graph that serves this plan."""
     arrivals: str
     """How requests arrived while tuning, such as ``closed, 1 at once``."""
+    requests: dict[str, int]
+    """How many requests were used: ``trace``, ``baseline``, ``held_out``."""
     off: Measured
     """The target alone on the held-out half."""
     candidates: tuple[Candidate, ...]
