@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from specbuild.errors import ProfileError
-from specbuild.record import write_atomically
+from specbuild.record import canonical_json, write_atomically
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int32]
+
+_ARRAYS = {
+    "offsets": ("int64", "offsets"),
+    "prompt_len": ("int32", "requests"),
+    "max_tokens": ("int32", "requests"),
+    "temperature": ("float32", "requests"),
+    "agree": ("bool", "tokens"),
+    "accept": ("float32", "tokens"),
+    "entropy": ("float32", "tokens"),
+}
+"""Array → its dtype and what it has one entry for."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,16 @@ class Evidence:
     identity: dict[str, str]
     """What it was taken on: pair digest, trace digest, numerics, draft source."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError where the arrays do not belong together."""
+        if self.offsets.size < 1 or self.offsets[0] != 0 or np.any(np.diff(self.offsets) < 0):
+            raise ValueError("offsets must start at 0 and never fall")
+        lengths = {"requests": self.requests, "tokens": int(self.offsets[-1]), "offsets": self.requests + 1}
+        for name, (dtype, axis) in _ARRAYS.items():
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != (lengths[axis],):
+                raise ValueError(f"{name} is {array.dtype} {array.shape}, not {dtype} ({lengths[axis]},)")
+
     @property
     def requests(self) -> int:
         """Number of requests."""
@@ -48,17 +71,8 @@ class Evidence:
     def to_bytes(self) -> bytes:
         """The npz file's bytes."""
         buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer,
-            offsets=self.offsets,
-            prompt_len=self.prompt_len,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            agree=self.agree,
-            accept=self.accept,
-            entropy=self.entropy,
-            identity=np.frombuffer(json.dumps(self.identity).encode(), np.uint8),
-        )
+        identity = np.frombuffer(json.dumps(self.identity).encode(), np.uint8)
+        np.savez_compressed(buffer, identity=identity, **{name: getattr(self, name) for name in _ARRAYS})
         return buffer.getvalue()
 
     def write(self, path: Path) -> None:
@@ -66,13 +80,12 @@ class Evidence:
         write_atomically(path, self.to_bytes())
 
     def digest(self) -> str:
-        """sha256 over all arrays and the identity."""
-        parts = [
-            self.offsets, self.prompt_len, self.max_tokens, self.temperature, self.agree, self.accept, self.entropy,
-        ]  # fmt: skip
-        total = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode())
-        for part in parts:
-            total.update(np.ascontiguousarray(part).tobytes())
+        """sha256 over the identity and every array by name, shape and little-endian bytes."""
+        total = hashlib.sha256(canonical_json(self.identity))
+        for name, (dtype, _) in _ARRAYS.items():
+            array = getattr(self, name)
+            total.update(canonical_json([name, dtype, len(array)]))
+            total.update(array.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
         return total.hexdigest()
 
     @classmethod
@@ -80,8 +93,8 @@ class Evidence:
         """Read an npz file back. Raises ProfileError where it is missing or damaged."""
         try:
             with np.load(path, allow_pickle=False) as data:
-                arrays = {name: data[name] for name in data.files if name != "identity"}
+                arrays = {name: data[name] for name in _ARRAYS}
                 identity = json.loads(data["identity"].tobytes())
             return cls(**arrays, identity=identity)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             raise ProfileError(f"not evidence: {error}", where=str(path), fix="run specbuild tune again") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from specbuild.profile import Budget, Numerics
 from specbuild.record import Record
@@ -22,10 +22,20 @@ class Band(Record):
 class PolicySpec(Record):
     """How many tokens the draft proposes in a round, as data; ``runtime/policy.py`` executes it.
 
-    One band with ``max_prompt_len`` None is a fixed length; its 0 is off.
+    Bands rise by ``max_prompt_len`` and the last one, None, takes all other requests. One band is a fixed length; its
+    0 is off.
     """
 
     bands: Annotated[tuple[Band, ...], Field(min_length=1)]
+
+    @field_validator("bands")
+    @classmethod
+    def _rising(cls, bands: tuple[Band, ...]) -> tuple[Band, ...]:
+        limits = [band.max_prompt_len for band in bands[:-1]]
+        given = [limit for limit in limits if limit is not None]
+        if bands[-1].max_prompt_len is not None or len(given) < len(limits) or given != sorted(set(given)):
+            raise ValueError("bands rise by max_prompt_len, and the last one has none")
+        return bands
 
     @classmethod
     def fixed(cls, draft_len: int) -> PolicySpec:
@@ -43,8 +53,10 @@ class PolicySpec(Record):
         return max(band.draft_len for band in self.bands)
 
     def __str__(self) -> str:
+        if self.is_off:
+            return "off"
         if len(self.bands) == 1:
-            return "off" if self.is_off else f"draft_len {self.max_draft_len}"
+            return f"draft_len {self.max_draft_len}"
         return ", ".join(
             f"{'≤' + str(band.max_prompt_len) if band.max_prompt_len is not None else 'else'}: {band.draft_len}"
             for band in self.bands

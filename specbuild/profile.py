@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, field_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from specbuild import yamlfile
@@ -54,6 +54,12 @@ class ModelSpec(Record):
     calibration: Calibration | None = None
     """Given: int4 weights are compressed data-aware (AWQ and scale estimation)."""
 
+    @model_validator(mode="after")
+    def _calibrated(self) -> Self:
+        if self.calibration is not None and self.precision != "int4":
+            raise ValueError(f"calibration is for int4 weights; {self.precision} takes none")
+        return self
+
 
 class Limits(Record):
     """What the engines must hold; tokens, and requests at once."""
@@ -68,6 +74,14 @@ class Limits(Record):
     """Longest draft in one round."""
     kv_cache_gib: Annotated[int, Field(ge=1)] = 1
     """KV cache pool of each model, whole GiB."""
+
+    @model_validator(mode="after")
+    def _room_for_output(self) -> Self:
+        if self.max_input_len >= self.max_seq_len:
+            raise ValueError(
+                f"max_input_len ({self.max_input_len}) leaves no room for output in max_seq_len ({self.max_seq_len})"
+            )
+        return self
 
 
 class Traffic(Record):
@@ -98,6 +112,12 @@ class Serving(Record):
     """gRPC."""
     metrics_port: Annotated[int, Field(ge=1, le=65535)] = 8002
     """/metrics."""
+
+    @model_validator(mode="after")
+    def _own_ports(self) -> Self:
+        if len({self.http_port, self.grpc_port, self.metrics_port}) < 3:
+            raise ValueError("http_port, grpc_port and metrics_port must differ")
+        return self
 
 
 class Profile(Record):
@@ -173,42 +193,55 @@ class Profile(Record):
         return (self.folder / Path(relative).expanduser()).resolve()
 
 
+_WORDS = {
+    "string_type": "text is wanted here; put it in quotes",
+    "model_type": "a mapping of keys to values is wanted here",
+    "dict_type": "a mapping of names to budgets is wanted here, each max_throughput or {tpot_p95_ms: 40} and the like",
+    "string_pattern_mismatch": "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit",
+    "too_short": "at least one is needed",
+}
+"""pydantic's type of an error → what to say instead."""
+
+
 def _faults(error: ValidationError, file: YamlFile) -> list[Fault]:
     faults: dict[tuple[str, str], Fault] = {}
     for item in error.errors():
-        keys = tuple(key for key in item["loc"] if key not in ("[key]", "<word>", "<limits>"))
-        fault = _fault(dict(item), keys, file)
+        fault = _fault(dict(item), file)
         faults.setdefault((fault.where or "", fault.what), fault)
     return sorted(faults.values(), key=lambda fault: int((fault.where or ":0").rsplit(":", 1)[-1]))
 
 
-def _fault(item: dict[str, Any], keys: Keys, file: YamlFile) -> Fault:
-    dotted = ".".join(map(str, keys))
-    if item["type"] == "extra_forbidden":
-        return Fault(f"unknown key {dotted!r}", file.where(keys), _close_match(str(keys[-1]), _keys_at(keys[:-1])))
+def _fault(item: dict[str, Any], file: YamlFile) -> Fault:
+    keys: Keys = tuple(key for key in item["loc"] if key not in ("[key]", "<word>", "<limits>"))
+    dotted, where = ".".join(map(str, keys)), file.where(keys)
     if item["type"] == "missing":
         return Fault(f"missing key {dotted!r}", file.where(keys[:-1]), f"add {keys[-1]!r}")
+    if item["type"] == "extra_forbidden":
+        return Fault(f"unknown key {dotted!r}", where, _close_match(str(keys[-1]), _keys_at(keys[:-1])))
     if item["type"] == "literal_error":
-        given, expected = str(item["input"]), item["ctx"]["expected"]
-        words = [word.strip("' ") for word in expected.replace(" or ", ", ").split(", ")]
-        return Fault(f"{dotted}: {given!r} is not one of {expected}", file.where(keys), _close_match(given, words))
-    return Fault(f"{dotted}: {item['msg'].removeprefix('Value error, ')} (given: {item['input']!r})", file.where(keys))
+        words = [word.strip("' ") for word in item["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        named = f"unknown key {dotted!r}" if item["loc"][-1] == "[key]" else f"{dotted}: {item['input']!r} is not known"
+        return Fault(named, where, _close_match(str(item["input"]), words))
+    said = _WORDS.get(item["type"], item["msg"].removeprefix("Value error, "))
+    shown = "" if item["type"] == "value_error" else f" (given: {_short(item['input'])})"
+    return Fault(f"{dotted}: {said}{shown}", where)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _keys_at(keys: Keys) -> list[str]:
     """The key names that the schema allows below a key path."""
     model: Any = Profile
     for key in keys:
-        annotation = model.model_fields[str(key)].annotation if str(key) in model.model_fields else None
+        annotation = model.model_fields[str(key)].annotation
         options = [annotation, *get_args(annotation)]
-        model = next((option for option in options if isinstance(option, type) and issubclass(option, Record)), None)
-        if model is None:
-            return []
+        model = next(option for option in options if isinstance(option, type) and issubclass(option, Record))
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _close_match(given: str, known: list[str]) -> str | None:
+def _close_match(given: str, known: list[str]) -> str:
     close = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known here: {', '.join(known)}" if known else None
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"

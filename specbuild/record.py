@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ class Record(BaseModel):
 
     def to_json(self) -> str:
         """Indented JSON with a final newline, keys in field order."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
 
     def digest(self) -> str:
         """sha256 (hex) of the canonical JSON of this record."""
-        return digest_of(self.model_dump(mode="json"))
+        return digest_of(self.model_dump(mode="json", by_alias=True))
 
     def write(self, path: Path) -> None:
         """Write the record atomically: beside, fsync, rename."""
@@ -45,10 +46,10 @@ class Record(BaseModel):
         """
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ProfileError(f"cannot read {path}: {error}") from error
         try:
-            return cls.model_validate_json(text)
+            return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             raise ProfileError(
                 Fault(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}", where=str(path))
@@ -69,7 +70,7 @@ def digest_of(value: Any) -> str:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write ``data`` so that a reader sees the old file or the whole new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         with aside.open("wb") as file:
             file.write(data)
@@ -78,3 +79,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name itself outlives a power cut
+    finally:
+        os.close(folder)

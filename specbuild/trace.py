@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import Self
@@ -31,7 +31,7 @@ class Request(Record):
     """Seconds after the trace's start."""
     prompt: str | None = None
     messages: tuple[Message, ...] | None = None
-    token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     max_tokens: Annotated[int, Field(ge=1)] = 64
     """Output limit, tokens."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -92,8 +92,8 @@ def load(path: Path) -> Trace:
     """
     try:
         data = path.read_bytes()
-        lines = data.decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = data.decode("utf-8-sig").split("\n")  # not splitlines: JSON text may hold U+2028
+    except (OSError, ValueError) as error:
         raise ProfileError(f"cannot read the trace: {error}", where=str(path)) from error
     faults: list[Fault] = []
     requests: list[Request] = []
@@ -120,12 +120,12 @@ def load(path: Path) -> Trace:
 
 def _request(line: str, where: str, faults: list[Fault]) -> Request | None:
     try:
-        value: Any = json.loads(line)
-        return Request.model_validate_json(json.dumps(value))
-    except json.JSONDecodeError as error:
-        faults.append(Fault(f"not JSON: {error.msg} (column {error.colno})", where))
+        return Request.model_validate_json(line, strict=True)
     except ValidationError as error:
         for item in error.errors():
+            if item["type"] == "json_invalid":
+                faults.append(Fault(f"not JSON: {item['ctx']['error'].replace(' at line 1', ' at')}", where))
+                continue
             field = ".".join(map(str, item["loc"]))
             faults.append(Fault(f"{field + ': ' if field else ''}{item['msg'].removeprefix('Value error, ')}", where))
     return None

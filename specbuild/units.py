@@ -11,19 +11,22 @@ GIB = 1 << 30
 def human_bytes(count: float) -> str:
     """``377487360`` → ``360.0 MiB``; powers of 1024."""
     for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        text = f"{count:.0f}" if unit == "B" else f"{count:.1f}"
+        if abs(float(text)) < 1024:
+            return f"{text} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
 
 
 def human_seconds(seconds: float) -> str:
-    """``0.0123`` → ``12 ms``, ``3.21`` → ``3.2 s``, ``125`` → ``2 min 05 s``."""
-    if seconds < 1:
+    """``0.0123`` → ``12 ms``, ``3.21`` → ``3.2 s``, ``125`` → ``2 min 05 s``, ``7380`` → ``2 h 03 min``."""
+    if round(seconds * 1000) < 1000:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    if round(seconds) < 3600:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
+    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60:02d} min"
 
 
 def ms(nanoseconds: float) -> float:
