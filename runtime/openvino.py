@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from specbuild.errors import ToolchainError
+from specbuild.runtime.acceptance import Logits, Tokens
 from specbuild.runtime.blocks import BlockPool, Cache
-from specbuild.runtime.speculate import Feed, Logits, Tokens
+from specbuild.runtime.speculate import Feed
 from specbuild.units import GIB
 
 BLOCK_TOKENS = 32

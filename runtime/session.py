@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from specbuild.runtime.policy import Policy
@@ -54,6 +54,35 @@ class Chunk:
     """Set on the last chunk."""
     detail: str = ""
     """The reason of ``error``."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a session can hold."""
+
+    max_batch_size: int
+    """Requests decoded at once; the rest queue."""
+    max_seq_len: int
+    """Prompt and output tokens of one request."""
+    vocab_size: int
+
+    def refusal(self, request: Generate) -> str | None:
+        """Why a request can never run; None if it can."""
+        prompt = request.token_ids
+        if not prompt:
+            return "the prompt is empty"
+        if len(prompt) >= self.max_seq_len:
+            return f"the prompt has {len(prompt)} tokens; max_seq_len {self.max_seq_len} leaves no room for an answer"
+        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            return f"a token id is outside the vocabulary of {self.vocab_size}"
+        if request.max_tokens < 1:
+            return f"max_tokens is {request.max_tokens}"
+        return None
+
+    def fitted(self, request: Generate) -> Generate:
+        """The request with ``max_tokens`` cut to what ``max_seq_len`` leaves."""
+        room = self.max_seq_len - len(request.token_ids)
+        return request if request.max_tokens <= room else replace(request, max_tokens=room)
 
 
 OnChunk = Callable[[Chunk], None]
