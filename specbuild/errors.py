@@ -1,6 +1,6 @@
 """Every error a user can meet, with its exit code.
 
-SpecbuildError
+SpecbuildError       1   itself: an internal error
 ├── ProfileError       2   the profile or another input file (trace, flags) is wrong
 ├── PairError          3   target and draft do not go together
 ├── ToolchainError     4   a tool, library or model download is missing
@@ -32,10 +32,10 @@ class Fault:
 
 
 class SpecbuildError(Exception):
-    """One or more faults that stop a command; ``exit_code`` is the process's."""
+    """One or more faults that stop a command; ``exit_code`` is the process's. Itself: a fault of this program."""
 
     exit_code = 1
-    title = "error"
+    title = "internal error"
 
     def __init__(self, what: str | Iterable[Fault], *, where: str | None = None, fix: str | None = None) -> None:
         self.faults = (Fault(what, where, fix),) if isinstance(what, str) else tuple(what)

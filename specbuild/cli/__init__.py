@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
+import os
+import signal
 import sys
 import traceback
+from dataclasses import asdict
 
 import click
+from click.shell_completion import CompletionItem
 
 import specbuild
 from specbuild.console import result_json, say
-from specbuild.errors import BuildError, SpecbuildError
+from specbuild.errors import BuildError, Fault, SpecbuildError
 
 COMMANDS = {
     "init": "Write a profile, or a whole working example.",
@@ -24,6 +29,7 @@ COMMANDS = {
     "ask": "Send one prompt to the served model.",
     "report": "Show the plan and its measurements.",
     "store": "List, verify and shrink the store of engines.",
+    "completion": "Print the completion script of a shell.",
 }
 
 
@@ -40,6 +46,19 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+            ctx.fail(f"unknown command {name!r}; " + (f"did you mean {close[0]!r}?" if close else "see --help"))
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        named = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -51,21 +70,22 @@ class _Commands(click.Group):
 def cli(debug: bool) -> None:
     """Build a draft/target pair, find the draft length that keeps your latency budgets, and serve it with Triton.
 
-    Exit codes: 2 profile or input, 3 incompatible pair, 4 toolchain, 5 build, 6 no policy meets a budget,
-    7 invalid repository, 8 verification, 9 server, 130 interrupted.
+    Exit codes: 1 internal error, 2 profile or input, 3 incompatible pair, 4 toolchain, 5 build, 6 no policy meets a
+    budget, 7 invalid repository, 8 verification, 9 server, 130 interrupted.
     """
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    debug = "--debug" in arguments
+    debug, as_json = "--debug" in arguments, "--json" in arguments
     try:
-        cli.main(arguments, prog_name="specbuild", standalone_mode=False)
-        return 0
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        code = cli.main(arguments, prog_name="specbuild", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except click.ClickException as error:
+        if as_json:
+            fault = Fault(error.format_message())
+            result_json({"error": "UsageError", "exit_code": error.exit_code, "faults": [asdict(fault)]})
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
@@ -74,15 +94,24 @@ def main(argv: list[str] | None = None) -> int:
     except SpecbuildError as error:
         if debug:
             traceback.print_exc()
-        return _show(error, as_json="--json" in arguments)
+        return _show(error, as_json=as_json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush complains
+        return 128 + signal.SIGPIPE
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = BuildError(f"the disk is full: {error}", fix="free space and run the same command again; it resumes")
-            return _show(full, as_json="--json" in arguments)
-        say(f"specbuild: internal error: {type(error).__name__}: {error}\n    → run again with --debug and report it")
-        return 1
+        return _show(_explained(error), as_json=as_json)
+
+
+def _explained(error: Exception) -> SpecbuildError:
+    """The disk's errors, which any step can meet, in our words; everything else is a fault of this program."""
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return BuildError(f"the disk is full: {error}", fix="free space and run the same command again; it resumes")
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return BuildError(f"no access: {error}", fix="check the permissions of the file and its folder")
+    return SpecbuildError(f"{type(error).__name__}: {error}", fix="run again with --debug and report it")
 
 
 def _show(error: SpecbuildError, *, as_json: bool) -> int:
