@@ -31,6 +31,11 @@ _ARRAYS = {
 }
 """Array → its dtype and what it has one entry for."""
 
+_DAMAGE = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What numpy and zipfile raise over a file that is no npz or was one."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -92,9 +97,9 @@ class Evidence:
     def read(cls, path: Path) -> Evidence:
         """Read an npz file back. Raises ProfileError where it is missing or damaged."""
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in _ARRAYS}
                 identity = json.loads(data["identity"].tobytes())
             return cls(**arrays, identity=identity)
-        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        except _DAMAGE as error:
             raise ProfileError(f"not evidence: {error}", where=str(path), fix="run specbuild tune again") from error
