@@ -20,6 +20,9 @@ PAGES = sorted(
     if path.name != "cli.md"
 )
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(
+    r"(?<![\w/.])(?:\.?ci|docs|benchmarks|tests|specbuild|builder|runtime|triton_repo|profiles)/[\w./-]*\w"
+)
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -70,10 +73,10 @@ def test_every_shown_recipe_exists() -> None:
     assert {recipe for _, recipe in shown} <= TARGETS
 
 
-def test_every_shown_script_exists() -> None:
+def test_every_file_that_is_named_exists() -> None:
     for page in PAGES:
-        for script in re.findall(r"(?<![\w/])(?:\.ci|ci|docs|benchmarks|tests)/[\w./-]*\w", page.read_text("utf-8")):
-            assert (ROOT / script).exists() or (page.parent / script).exists(), f"{page.name} names {script}"
+        for name in FILE.findall(page.read_text("utf-8")):
+            assert (ROOT / name).exists() or (page.parent / name).exists(), f"{page.name} names {name}"
 
 
 def test_links_between_pages_resolve() -> None:
