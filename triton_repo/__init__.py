@@ -1,1 +1,7 @@
-"""From a plan to a Triton model repository, and the server that runs it."""
+"""The Triton model repository of a plan: laid out, written, checked, served."""
+
+from __future__ import annotations
+
+from specbuild.triton_repo.write import render
+
+__all__ = ["render"]

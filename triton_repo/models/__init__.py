@@ -1,0 +1,1 @@
+"""What is served: one folder for each Triton model."""

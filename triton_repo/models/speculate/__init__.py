@@ -1,0 +1,1 @@
+"""The served model: validated requests in, verified tokens of a session out."""
