@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from specbuild.profile import Precision
 from specbuild.record import Record, digest_of
 
@@ -24,6 +26,10 @@ class Manifest(Record):
     """Everything that the engine depends on, by name: file digests, precision, tool versions, settings."""
     files: dict[str, str]
     """Every file of the engine → sha256."""
+    sizes: dict[str, int] = Field(default_factory=dict)
+    """Every file of the engine → bytes."""
+    source: str = ""
+    """The model folder that it was built from; a label, no part of the key."""
     architecture: str
     vocab_size: int
     layers: int

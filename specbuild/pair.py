@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal["target", "draft"]
 Severity = Literal["error", "warning", "info"]
@@ -48,6 +48,10 @@ class ModelFacts:
     tokenizer: TokenizerFacts
     files: Mapping[str, str] = field(repr=False)
     """Every file that a build depends on → sha256."""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """config.json as it is."""
+    tensors: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    """Every stored weight → its shape."""
 
 
 @dataclass(frozen=True)
