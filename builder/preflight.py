@@ -12,6 +12,7 @@ from specbuild import trace
 from specbuild.builder import calibration, facts, hub, machine, rules, toolchain
 from specbuild.builder.facts import Digest
 from specbuild.builder.machine import Machine
+from specbuild.builder.situation import Situation
 from specbuild.builder.steps import CalibrationData
 from specbuild.errors import Fault, PairError, ProfileError, ToolchainError
 from specbuild.pair import ModelFacts, Pair, Role
@@ -62,7 +63,7 @@ def check(profile: Profile, digest: Digest, *, allow_download: bool = False, roo
     faults.attempt(lambda: _traffic(profile))
     faults.fly()
     assert sources is not None  # noqa: S101 - else a fault has flown
-    findings = rules.ask(rules.Situation(profile, sources.pair, room or machine.read(), toolchain.read()))
+    findings = rules.ask(Situation(profile, sources.pair, room or machine.read(), toolchain.read()))
     errors = [item for item in findings if item.severity == "error"]
     if errors:
         raise PairError(Fault(f"[{item.rule}] {item.what}", item.where, item.fix) for item in errors)
