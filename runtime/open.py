@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from specbuild.errors import ToolchainError
+from specbuild.runtime.modelconfig import ModelConfig
 from specbuild.runtime.session import Session
 
 Graph = Literal["fused", "orchestrated"]
@@ -34,17 +33,19 @@ class SessionSpec:
     """False: no request will draft (a baseline); the draft is not loaded."""
     eos_ids: tuple[int, ...] = ()
     """Tokens that end an output."""
+    preload_alone: bool = True
+    """Fused: load the pipeline for requests that do not draft (off, sampled) at once and not when one comes."""
 
     @classmethod
     def from_folders(cls, target: Path, draft: Path | None, **settings: Any) -> SessionSpec:
         """A spec whose ``eos_ids`` come from the target's generation config unless they are given."""
-        settings.setdefault("eos_ids", read_eos_ids(target))
+        settings.setdefault("eos_ids", ModelConfig.read(target).eos_ids)
         return cls(target=target, draft=draft, **settings)
 
     @property
-    def drafts(self) -> bool:
-        """Whether the session can speculate at all."""
-        return self.speculative and self.draft is not None
+    def drafter(self) -> Path | None:
+        """The draft's folder if the session can speculate at all."""
+        return self.draft if self.speculative else None
 
 
 def open_session(spec: SessionSpec) -> Session:
@@ -59,18 +60,3 @@ def open_session(spec: SessionSpec) -> Session:
     from specbuild.runtime.orchestrated import OrchestratedSession
 
     return OrchestratedSession.open(spec)
-
-
-def read_eos_ids(folder: Path) -> tuple[int, ...]:
-    """The ``eos_token_id`` of a model folder: ``generation_config.json`` first, then ``config.json``; () if none."""
-    for name in ("generation_config.json", "config.json"):
-        try:
-            config = json.loads((folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            raise ToolchainError(f"cannot read: {error}", where=str(folder / name)) from error
-        value = config.get("eos_token_id")
-        if value is not None:
-            return (int(value),) if isinstance(value, int) else tuple(int(item) for item in value)
-    return ()

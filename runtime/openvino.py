@@ -7,7 +7,6 @@ forgotten by setting a length: nothing is copied and nothing is masked.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import numpy.typing as npt
 from specbuild.errors import ToolchainError
 from specbuild.runtime.acceptance import Logits, Tokens
 from specbuild.runtime.blocks import BlockPool, Cache
+from specbuild.runtime.modelconfig import ModelConfig
+from specbuild.runtime.numerics import plugin_properties
 from specbuild.runtime.speculate import Feed
 from specbuild.units import GIB
 
@@ -27,18 +28,6 @@ BLOCK_TOKENS = 32
 """Tokens of one KV block; the CPU plugin's own."""
 SCORE_CHUNK = 256
 """Tokens scored in one pass: bounds the logits in memory (256 x vocabulary x 4 bytes)."""
-
-
-def plugin_properties(numerics: Literal["exact", "fast"]) -> dict[str, Any]:
-    """CPU plugin settings. ``exact``: a token's logits do not depend on what else is in the pass.
-
-    ``fast`` leaves the plugin's own choice (bf16 where the CPU has it, 8-bit activations for compressed weights).
-    """
-    common: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
-    if numerics == "fast":
-        return common
-    exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
-    return common | exact
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class OpenVinoEngine:
         compiled = core.compile_model(model, "CPU", plugin_properties(numerics))
         self._request: Any = compiled.create_infer_request()
         self.vocab_size = int(compiled.output(0).partial_shape[-1].get_length())
-        self.max_position = _max_position(folder)
+        self.max_position = ModelConfig.read(folder).max_position
         self.pool = BlockPool(_attach_cache(compiled, self._request, cache), BLOCK_TOKENS)
 
     def open(self, capacity: int) -> Cache | None:
@@ -196,13 +185,3 @@ def _attach_cache(compiled: Any, request: Any, limits: CacheLimits) -> int:
         shape = openvino.Shape([blocks, *shapes[port.any_name]])
         request.set_tensor(port.any_name, openvino.Tensor(port.element_type, shape))
     return blocks
-
-
-def _max_position(folder: Path) -> int | None:
-    """The longest context of the model, tokens; None where its config does not say."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    value = config.get("text_config", config).get("max_position_embeddings")
-    return None if value is None else int(value)

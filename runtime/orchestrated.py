@@ -36,12 +36,12 @@ class OrchestratedSession:
         cache = CacheLimits(spec.max_batch_size * spec.max_seq_len, spec.kv_cache_gib * GIB)
         target = OpenVinoEngine(spec.target, numerics=spec.numerics, cache=cache)
         draft = None
-        longest = [spec.max_seq_len, target.pool.tokens, target.max_position or spec.max_seq_len]
-        if spec.drafts and spec.draft is not None:
-            engine = OpenVinoEngine(spec.draft, numerics=spec.numerics, cache=cache)
-            longest += [engine.pool.tokens, engine.max_position or spec.max_seq_len]
-            draft = Stepwise(engine)
-        limits = Limits(spec.max_batch_size, min(longest), target.vocab_size)
+        engines = [target]
+        if spec.drafter is not None:
+            engines.append(OpenVinoEngine(spec.drafter, numerics=spec.numerics, cache=cache))
+            draft = Stepwise(engines[-1], target.vocab_size)
+        longest = min(spec.max_seq_len, *(min(engine.pool.tokens, engine.max_position) for engine in engines))
+        limits = Limits(spec.max_batch_size, longest, min(engine.vocab_size for engine in engines))
         return cls(target, draft, limits, spec.max_draft_len, spec.eos_ids)
 
     def submit(self, request: Generate, on_chunk: OnChunk) -> Ticket:

@@ -94,9 +94,14 @@ class Draft(Protocol):
 
 
 class Stepwise:
-    """A draft made of an engine that returns logits: one pass per drafted token, all sequences together."""
+    """A draft made of an engine that returns logits: one pass per drafted token, all sequences together.
 
-    def __init__(self, engine: Target) -> None:
+    ``vocab_size`` is the target's: the two may pad one tokenizer's vocabulary to different sizes.
+    """
+
+    def __init__(self, engine: Target, vocab_size: int) -> None:
+        self._missing = max(0, vocab_size - engine.vocab_size)
+        self._vocab_size = vocab_size
         self.open = engine.open
         self.close = engine.close
         self._engine = engine
@@ -109,13 +114,13 @@ class Stepwise:
         active = list(range(len(asks)))
         while active:
             for index, logits in zip(active, self._engine.forward(feeds), strict=True):
-                token, row = _pick(logits, asks[index])
+                token, row = _pick(logits[:, : self._vocab_size], asks[index])
                 tokens[index].append(token)
                 probs[index].extend(row)
             active = [index for index in active if len(tokens[index]) < asks[index].draft_len]
             feeds = [Feed(asks[index].cache, np.array(tokens[index][-1:], np.int64), 1) for index in active]
         return [
-            Proposal(np.array(drafted, np.int64), np.concatenate(rows) if rows else None)
+            Proposal(np.array(drafted, np.int64), np.pad(rows, ((0, 0), (0, self._missing))) if rows else None)
             for drafted, rows in zip(tokens, probs, strict=True)
         ]
 
@@ -132,7 +137,7 @@ def _pick(logits: Logits, ask: Ask) -> tuple[int, list[Probs]]:
     if ask.sampling.greedy:
         return int(logits[0].argmax()), []
     probs = acceptance.shape(logits, ask.sampling)
-    return acceptance.draw(probs[0], ask.rng), [probs]
+    return acceptance.draw(probs[0], ask.rng), [probs[0]]
 
 
 class Decoding:
