@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from specbuild.measurement import Measurement
 from specbuild.plan import Choice, Interval, Measured, Plan
 from specbuild.report.layout import bars, number
 
@@ -9,25 +12,31 @@ METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "e2e"}
 """Prefix of a quantile's name → the word people use."""
 PERCENTILES = ("p50", "p95", "p99")
 ABSENT = "–"
-_LABELS = (
-    "",
-    "policy",
-    "budget",
-    "output tokens/s",
-    "speedup over off",
-    "in budget, requests/s",
-    *(f"{word} {'/'.join(PERCENTILES)} ms" for word in METRICS.values()),
-    "tokens a round",
-    "accepted at 1, 2, …",
-    "requests replayed",
-)
 
 
 def comparison(plan: Plan) -> list[list[str]]:
     """Rows of cells, labels first, then off, then one column a budget; a row that nobody can fill is left out."""
-    columns = [_off_column(plan.off), *(_choice_column(plan, name) for name in plan.choices)]
-    rows = [[label, *cells] for label, *cells in zip(_LABELS, *columns, strict=True)]
+    labels = [
+        "",
+        "policy",
+        "budget",
+        "output tokens/s",
+        "speedup over off",
+        "in budget, requests/s",
+        *(f"{METRICS[metric]} {'/'.join(PERCENTILES)} ms" for metric in shown_metrics(plan)),
+        "tokens a round",
+        "accepted at 1, 2, …",
+        "requests replayed",
+    ]
+    columns = [_off_column(plan), *(_choice_column(plan, name) for name in plan.choices)]
+    rows = [[label, *cells] for label, *cells in zip(labels, *columns, strict=True)]
     return [row for row in rows if any(cell.strip("–/ ") for cell in row[1:])]
+
+
+def shown_metrics(plan: Plan) -> list[str]:
+    """TTFT, TPOT and e2e; time between tokens only where a budget asks for it, as it is about bursts."""
+    asked = {key.split("_")[0] for budget in plan.budgets.values() if not isinstance(budget, str) for key in budget}
+    return [metric for metric in METRICS if metric != "itl" or metric in asked]
 
 
 def prediction(plan: Plan) -> list[list[str]]:
@@ -55,7 +64,8 @@ def chosen_for(plan: Plan, draft_len: int) -> list[str]:
     ]
 
 
-def _off_column(off: Measured) -> list[str]:
+def _off_column(plan: Plan) -> list[str]:
+    off = plan.off
     return [
         "off",
         "the target alone",
@@ -63,8 +73,8 @@ def _off_column(off: Measured) -> list[str]:
         number(off.output_tokens_per_s),
         "1",
         "",
-        *(quantiles(off, metric) for metric in METRICS),
-        number(off.acceptance_length),
+        *(quantiles(off, metric) for metric in shown_metrics(plan)),
+        f"{off.tokens_per_round:.2f}",
         "",
         str(off.requests),
     ]
@@ -80,7 +90,7 @@ def _choice_column(plan: Plan, name: str) -> list[str]:
         number(measured.output_tokens_per_s),
         interval_words(choice.speedup_over_off),
         _goodput_words(plan, name),
-        *(quantiles(measured, metric) for metric in METRICS),
+        *(quantiles(measured, metric) for metric in shown_metrics(plan)),
         _rounds_words(choice),
         acceptance_words(measured),
         str(measured.requests),
@@ -130,12 +140,40 @@ def quantiles(measured: Measured, metric: str) -> str:
 
 
 def _rounds_words(choice: Choice) -> str:
-    measured = f"{choice.measured.acceptance_length:.2f}"
+    measured = f"{choice.measured.tokens_per_round:.2f}"
     if choice.policy.is_off:
         return measured
     return f"{measured}, predicted {choice.predicted_tokens_per_round:.2f}" + (
         "" if choice.confirmed else " (unconfirmed)"
     )
+
+
+def measured_on(plan: Plan) -> list[tuple[str, str]]:
+    """Pair, trace and evidence by digest, how many requests, then the environment."""
+    return [
+        ("pair", plan.pair_digest[:16]),
+        ("trace", plan.trace_digest[:16]),
+        ("evidence", plan.evidence_digest[:16]),
+        ("requests", ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in plan.requests.items())),
+        *plan.environment.items(),
+    ]
+
+
+def baseline_facts(baseline: Measurement) -> list[tuple[str, str]]:
+    """Figures of a measurement by name; one that is not there is left out."""
+    measured = baseline.measured
+    named = [
+        ("output tokens/s", number(measured.output_tokens_per_s)),
+        *((f"{word} {'/'.join(PERCENTILES)} ms", quantiles(measured, metric)) for metric, word in METRICS.items()),
+        ("requests", f"{measured.requests}: {_counts(baseline.outcomes)}"),
+        ("left out", _counts(baseline.left_out)),
+        ("sent late, ms", ", ".join(f"{name} {number(value)}" for name, value in baseline.lag_ms.items())),
+    ]
+    return [(name, words) for name, words in named if words.strip("–/")]
+
+
+def _counts(named: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in named.items())
 
 
 def acceptance_words(measured: Measured) -> str:

@@ -1,10 +1,24 @@
-"""The plan on one terminal page: off and every budget's policy side by side, the prediction, and the reasons."""
+"""The report as plain text: off and every budget's policy side by side, the prediction, the reasons, the baseline."""
 
 from __future__ import annotations
 
+from specbuild.measurement import Measurement
 from specbuild.plan import Plan
-from specbuild.report.compare import comparison, prediction
+from specbuild.report import Report
+from specbuild.report.agreement import Cell, outputs, rows
+from specbuild.report.compare import baseline_facts, comparison, measured_on, prediction
 from specbuild.report.layout import facts, grid, paragraph
+
+
+def page(report: Report) -> str:
+    """The whole report as plain text of at most 100 columns."""
+    parts = [
+        "\n".join(line for caution in report.cautions for line in paragraph(caution, first="! ", rest="  ")),
+        plan_table(report.plan) if report.plan else "",
+        "\n".join(baseline_lines(report.baseline)) if report.baseline else "",
+        "\n".join(agreement_lines(report.agreement)) if report.agreement else "",
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
 def plan_table(plan: Plan) -> str:
@@ -15,7 +29,7 @@ def plan_table(plan: Plan) -> str:
         grid(comparison(plan), pinned=2),
         candidates(plan),
         reasons(plan),
-        ["Measured on", *facts(measured_on(plan))],
+        ["Measured on", *paragraph(" · ".join(f"{name} {value}" for name, value in measured_on(plan)), rest="  ")],
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
@@ -38,7 +52,19 @@ def reasons(plan: Plan) -> list[str]:
     return lines
 
 
-def measured_on(plan: Plan) -> list[tuple[str, str]]:
-    """Pair, trace and evidence by digest, then the environment."""
-    digests = {"pair": plan.pair_digest, "trace": plan.trace_digest, "evidence": plan.evidence_digest}
-    return [*((name, digest[:16]) for name, digest in digests.items()), *plan.environment.items()]
+def baseline_lines(baseline: Measurement) -> list[str]:
+    """The target alone, as it was replayed before anything was chosen."""
+    title = f"Baseline: the target alone, {baseline.graph} graph, arrivals {baseline.arrivals}, {baseline.created}"
+    partial = " (interrupted: partial)" if baseline.interrupted else ""
+    return [*paragraph(title + partial, first="", rest="  "), *facts(baseline_facts(baseline))]
+
+
+def agreement_lines(found: tuple[Cell, ...]) -> list[str]:
+    """Share of output tokens that the draft would have proposed, by bands, with the tokens behind each share."""
+    title = "Evidence: share of the target's own tokens that the draft proposes (tokens counted), by length in tokens"
+    body = [
+        [prompt, *(f"{cell.share:.2f} ({cell.tokens})" if cell else "" for cell in cells)]
+        for prompt, cells in rows(found).items()
+    ]
+    heads = ["prompt", *(f"output {name}" for name in outputs(found))]
+    return [*paragraph(title, first="", rest="  "), *grid([heads, *body], right=True)]

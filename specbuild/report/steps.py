@@ -1,0 +1,32 @@
+"""Step times as the report reads them: round medians over draft length and requests at once."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict
+
+from specbuild.record import Record
+
+
+class StepGrid(Record):
+    """Round times of one graph."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    batch_sizes: tuple[int, ...]
+    """Requests at once."""
+    draft_lens: tuple[int, ...]
+    """0 is the target alone."""
+    median_ms: tuple[tuple[float, ...], ...]
+    """[batch size][draft_len]."""
+    spread: tuple[tuple[float, ...], ...]
+    """[batch size][draft_len]: interquartile range over median."""
+
+
+class StepFile(Record):
+    """What is shown of ``steptimes.json``; its writer keeps more."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pair_digest: str
+    numerics: str
+    graphs: dict[str, StepGrid]
