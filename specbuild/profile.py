@@ -132,12 +132,17 @@ class Profile(Record):
     numerics: Numerics = "fast"
     """``exact``: greedy output equals the target alone in every request; ``fast``: the engine's default arithmetic."""
     target: ModelSpec
+    """The model whose output is served."""
     draft: ModelSpec
+    """The model that proposes tokens; it shares the target's tokenizer."""
     limits: Limits = Limits()
+    """What the engines must hold."""
     budgets: Annotated[dict[Name, Budget], Field(min_length=1)]
     """Latency budgets by name, each ``max_throughput`` or metric limits such as ``tpot_p95_ms: 40``."""
     traffic: Traffic
+    """The requests to tune on."""
     serving: Serving = Serving()
+    """How the result is served."""
 
     _file: YamlFile | None = PrivateAttr(None)
 

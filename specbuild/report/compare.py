@@ -8,7 +8,7 @@ from specbuild.measurement import Measurement
 from specbuild.plan import Choice, Interval, Measured, Plan
 from specbuild.report.layout import bars, number
 
-METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "e2e"}
+METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "chunk": "chunk gap", "e2e": "e2e"}
 """Prefix of a quantile's name → the word people use."""
 PERCENTILES = ("p50", "p95", "p99")
 ABSENT = "–"
@@ -34,7 +34,7 @@ def comparison(plan: Plan) -> list[list[str]]:
 
 
 def shown_metrics(plan: Plan) -> list[str]:
-    """TTFT, TPOT and e2e; time between tokens only where a budget asks for it, as it is about bursts."""
+    """All but ITL, whose mean is TPOT; it is shown where a budget asks for it."""
     asked = {key.split("_")[0] for budget in plan.budgets.values() if not isinstance(budget, str) for key in budget}
     return [metric for metric in METRICS if metric != "itl" or metric in asked]
 

@@ -13,6 +13,7 @@ from specbuild.measurement import Measurement
 from specbuild.plan import Band, Candidate, Choice, Interval, Measured, Plan, PolicySpec
 from specbuild.profile import Budget
 from specbuild.report import BASELINE, EVIDENCE, PLAN, STEP_TIMES
+from specbuild.report.terminal import plan_table
 
 PAIR, TRACE = "a1" * 32, "b2" * 32
 ENVIRONMENT = {
@@ -34,7 +35,8 @@ def measured(draft_len: int = 0, *, tokens_per_s: float = 41.234, scale: float =
         output_tokens_per_s=tokens_per_s,
         quantiles_ms={
             "ttft_p50": 120.2, "ttft_p95": 310.5, "tpot_p50": 24.1 * scale, "tpot_p95": 26.0 * scale,
-            "itl_p50": 24.0, "itl_p95": 31.0, "e2e_p50": 1550.0 * scale, "e2e_p95": 3000.0 * scale,
+            "itl_p50": 24.0, "itl_p95": 31.0, "chunk_p50": 24.0 * (1 + draft_len / 8), "chunk_p95": 40.0,
+             "e2e_p50": 1550.0 * scale, "e2e_p95": 3000.0 * scale,
         },
         goodput_per_s={"interactive": 0.4 if draft_len == 0 else 1.4, "batch": 0.66, "tight": 0.0},
         acceptance_per_position=per_position,
@@ -199,3 +201,7 @@ def write(out: Path, made: Plan | None = None) -> Path:
     evidence().write(out / EVIDENCE)
     (out / STEP_TIMES).write_text(json.dumps(step_times()), encoding="utf-8")
     return out
+
+
+if __name__ == "__main__":  # python tests/report/sample_plan.py > tests/report/plan.txt
+    print(plan_table(plan()), end="")

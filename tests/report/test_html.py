@@ -158,5 +158,5 @@ def test_a_real_browser_shows_it_without_a_complaint(report: Report, tmp_path: P
     shown = Reader(dom)
     words = " ".join(shown.text)
     assert all(part in words for part in ("made-pair", "draft_len 5", "NOT met", "Speedup over off", "1 at once"))
-    assert len([tag for tag, _ in shown.tags if tag == "svg"]) == 6
+    assert len([tag for tag, _ in shown.tags if tag == "svg"]) == 7
     assert Report.model_validate_json(shown.data) == report

@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent / "plan.txt"
 
 
 def test_the_whole_table() -> None:
-    """When the table is meant to change: read the new one, then put it in the golden file."""
+    """When the table is meant to change: read the new one, then write it as ``sample_plan.py`` says at its end."""
     assert plan_table(sample.plan()) == GOLDEN.read_text(encoding="utf-8")
 
 
