@@ -10,7 +10,6 @@ import click
 from specbuild.cli.options import json_option, profile_argument, store_option
 from specbuild.clock import now_ns
 from specbuild.console import result, result_json, say
-from specbuild.profile import Profile
 from specbuild.units import NS_PER_S, human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ def command(
     from specbuild.builder import run
     from specbuild.builder.explain import as_json as step_json
     from specbuild.builder.explain import explained
+    from specbuild.profile import Profile
     from specbuild.store import Store
 
     begun = now_ns()
