@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,4 +89,8 @@ def _is_terminal() -> bool:
 
 def _print(text: str, stream: TextIO, *, end: str = "\n") -> None:
     encoding = stream.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
+    except BrokenPipeError:  # whoever read this, such as head, has enough: end as any writer to a pipe does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None

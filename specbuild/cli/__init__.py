@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
-import os
-import signal
 import sys
 import traceback
 from dataclasses import asdict
@@ -95,9 +93,6 @@ def main(argv: list[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         return _show(error, as_json=as_json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush complains
-        return 128 + signal.SIGPIPE
     except Exception as error:
         if debug:
             raise
