@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from specbuild.builder import preflight, steps, toolchain
+from specbuild.builder import memory, preflight, steps, toolchain
 from specbuild.builder.digests import DigestCache
 from specbuild.builder.steps import BuildStep, BuildSteps, ExporterChoice
 from specbuild.console import say
@@ -16,6 +16,7 @@ from specbuild.pair import Pair
 from specbuild.profile import Profile
 from specbuild.record import Record
 from specbuild.store import Store, disk_error
+from specbuild.units import MIB
 
 LOCK = "engines.json"
 
@@ -69,6 +70,7 @@ def ensure(step: BuildStep, home: Store, *, force: bool = False) -> Engine:
     if engine is not None:
         say(f"  ✓ {step.title}: already built")
         return engine
+    home.require(_space(step))
     with home.building(step.key, force=force) as folder:
         if folder is not None:
             from specbuild.builder.stacks import openvino
@@ -138,6 +140,12 @@ def find_engines(profile: Profile, *, store: Path | None = None) -> Engines:
             fix=f"run specbuild compile {profile.path or 'PROFILE'}",
         )
     return Engines(target, draft)
+
+
+def _space(step: BuildStep) -> int:
+    """Bytes that a build writes at most: the engine, its tokenizer, and optimum-intel's float32 export beside it."""
+    scratch = 4 * step.facts.parameters if step.exporter == "optimum" else 0
+    return memory.weight_bytes(step.facts, step.precision) + scratch + 64 * MIB
 
 
 def _lock(profile: Profile) -> Lock | None:

@@ -45,15 +45,16 @@ def convert(tokenizer: Any, folder: Path) -> tuple[str, ...]:
 
     Raises BuildError where it cannot be converted, or gives other ids or other text than the original.
     """
-    import openvino as ov
     from openvino_tokenizers import convert_tokenizer
+
+    from specbuild.builder import ir
 
     try:
         encoder, decoder = convert_tokenizer(tokenizer, with_detokenizer=True)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
         raise BuildError(f"openvino_tokenizers cannot convert the tokenizer: {error}") from error
-    ov.save_model(encoder, folder / TOKENIZER)
-    ov.save_model(decoder, folder / DETOKENIZER)
+    ir.save(encoder, folder / TOKENIZER)
+    ir.save(decoder, folder / DETOKENIZER)
     _verify(tokenizer, folder)
     return (_special_tokens(tokenizer),)
 
@@ -63,8 +64,7 @@ def _verify(tokenizer: Any, folder: Path) -> None:
     import openvino_tokenizers  # noqa: F401 - registers the operations of tokenizers
 
     core = ov.Core()
-    encoder = core.compile_model(core.read_model(folder / TOKENIZER), "CPU")
-    decoder = core.compile_model(core.read_model(folder / DETOKENIZER), "CPU")
+    encoder, decoder = (core.compile_model(folder / name, "CPU") for name in (TOKENIZER, DETOKENIZER))
     faults = []
     for text in (*BATTERY, *(f"a{token}b" for token in list(tokenizer.get_added_vocab())[:8])):
         expected = list(tokenizer(text)["input_ids"])

@@ -18,8 +18,10 @@ from filelock import FileLock, Timeout
 
 from specbuild.engine import Engine
 from specbuild.errors import BuildError, ProfileError
+from specbuild.units import human_bytes
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FREE = "free space, or name a store on another disk with --store, and run again: what is built is kept"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,17 @@ class Store:
                     shutil.rmtree(partial, ignore_errors=True)
         except OSError as error:
             raise disk_error(error, self.root) from error
+
+    def require(self, needed: int) -> None:
+        """Raise BuildError unless ``needed`` bytes are free on the store's disk."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.root).free
+        if free < needed:
+            raise BuildError(
+                f"the disk is full: the build needs {human_bytes(needed)}, {human_bytes(free)} are free",
+                where=str(self.root),
+                fix=_FREE,
+            )
 
     def ls(self) -> list[Entry]:
         """Every engine, newest first, with what a look at its sizes shows."""
@@ -196,7 +209,7 @@ def disk_error(error: OSError, where: Path) -> BuildError:
         return BuildError(
             f"the disk is full: {error}",
             where=str(where),
-            fix="free space, or name a store on another disk with --store, and run again: what is built is kept",
+            fix=_FREE,
         )
     return BuildError(f"cannot write the store: {error}", where=str(where))
 

@@ -34,6 +34,8 @@ def build(step: BuildStep, folder: Path) -> Manifest:
 
     Raises BuildError where a part fails, ToolchainError where optimum-intel is needed and missing.
     """
+    from specbuild.builder import ir
+
     begun = now_ns()
     source = step.facts.folder
     with narrate(f"{step.title}: tokenizer"):
@@ -47,10 +49,10 @@ def build(step: BuildStep, folder: Path) -> Manifest:
             model = quantize.compress(model, step.precision, group_size=step.group_size, samples=samples)
             notes += _compression_notes(step, samples)
     with narrate(f"{step.title}: write and read back"):
-        _save(model, folder / MODEL)
+        ir.save(model, folder / MODEL)
         del model
         _copy_texts(source, folder)
-        _check_ports(folder / MODEL, step)
+        _check_ports(ir.read(folder / MODEL), step, folder / MODEL)
         manifest = _manifest(step, folder, notes, begun)
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
@@ -69,23 +71,8 @@ def _export(step: BuildStep, folder: Path) -> ov.Model:
     return llama_graph.build(llama.spec(step.facts.config), tensors, dtype)
 
 
-def _save(model: ov.Model, path: Path) -> None:
-    import openvino as ov
-
-    try:
-        ov.save_model(model, path, compress_to_fp16=False)
-    except RuntimeError as error:
-        raise BuildError(f"OpenVINO could not write the model: {error}", where=str(path)) from error
-
-
-def _check_ports(path: Path, step: BuildStep) -> None:
-    """Read an engine back. Raises BuildError where it is cut off, or is not what the runtime feeds."""
-    import openvino as ov
-
-    try:
-        model = ov.Core().read_model(path)
-    except RuntimeError as error:
-        raise BuildError(f"the engine cannot be read back: {error}", where=str(path)) from error
+def _check_ports(model: ov.Model, step: BuildStep, path: Path) -> None:
+    """Raise BuildError where an engine that was read back is not what the runtime feeds."""
     inputs = {port.get_any_name(): port.partial_shape.rank.get_length() for port in model.inputs}
     wrong = [f"input {name} of rank {rank}" for name, rank in inputs.items() if INPUTS.get(name) != rank]
     wrong += [f"no input {name}" for name in INPUTS if name not in inputs and name != "position_ids"]

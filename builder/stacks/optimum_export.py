@@ -24,7 +24,7 @@ _ENVIRONMENT = {
     "CI": "true",  # its libraries report no usage from CI
     "TOKENIZERS_PARALLELISM": "false",
 }
-_SMALLEST = 1 << 14
+_SMALLEST = 1 << 10
 """Elements of a constant that counts as a weight matrix; rotary tables are smaller and must keep their precision."""
 _BETWEEN = ("Transpose", "Reshape", "Convert", "Unsqueeze", "Squeeze")
 
