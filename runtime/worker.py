@@ -153,3 +153,4 @@ class Worker:
         self._running.clear()
         self._inbox.clear()
         self._rounds.close()
+        del self._rounds  # and the engines with it
