@@ -44,10 +44,10 @@ def write_model(folder: Path, *, seed: int = 0, dtype: str = "float16", scale: f
 
 
 def random_weights(shapes: dict, seed: int, scale: float = 0.08) -> dict:
-    """Gaussian matrices, gains around one."""
+    """Gaussian matrices, and gains around one that every float type holds exactly."""
     rng = np.random.default_rng(seed)
     drawn = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    return {name: 1 + 0.1 * x if "norm" in name else scale * x for name, x in drawn.items()}
+    return {name: np.round(8 + x) / 8 if "norm" in name else scale * x for name, x in drawn.items()}
 
 
 def write_weights(folder: Path, tensors: dict, dtype: str = "float16") -> None:

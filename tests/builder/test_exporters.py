@@ -142,7 +142,7 @@ def test_both_exporters_agree(exported, tmp_path):
 
 
 def test_both_keep_their_matrices_in_16_bits(exported):
-    folder, ours, theirs = exported
+    _, ours, theirs = exported
     for model in (ours, theirs):
         constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
         matrices = [node for node in constants if node.data.size >= 1 << 12]
