@@ -2,9 +2,9 @@
 
     python benchmarks/overhead.py REPOSITORY [--requests 40] [--max-tokens 64]
 
-Both run the same engines with the same settings; each request goes to one and then to the other, the first one changing,
-and the differences are taken request by request. Prints medians with the middle 90 %. The limits are 3 ms to the
-first token and 0.3 ms a token.
+Both run the same engines with the same settings; each request goes to one and then to the other, the first one
+changing, and the differences are taken request by request. Prints medians with the middle 90 %. The limits are 3 ms to
+the first token and 0.3 ms a token.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import grpc  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from specbuild.clock import now_ns
 from specbuild.errors import ServerError
@@ -30,10 +32,6 @@ class TritonSession:
     graph = "triton"
 
     def __init__(self, url: str, model: str, budget: str | None = None) -> None:
-        import grpc
-        from tritonclient.grpc import service_pb2, service_pb2_grpc
-
-        self._pb = service_pb2
         self._model = model
         self._budget = budget
         self._channel = grpc.insecure_channel(url, options=[("grpc.max_receive_message_length", -1)])
@@ -60,7 +58,7 @@ class TritonSession:
             call = _Call(self._stub.ModelStreamInfer(iter([message])), on_chunk)
             thread = threading.Thread(target=self._run, args=(call,), name=f"triton-{request.id}", daemon=True)
             self._calls[call] = thread
-        thread.start()
+            thread.start()
         return call
 
     def close(self) -> None:
@@ -79,12 +77,11 @@ class TritonSession:
             self._calls.pop(call, None)
 
     def _message(self, request: Generate) -> Any:
-        message = self._pb.ModelInferRequest(model_name=self._model, id=request.id)
+        message = service_pb2.ModelInferRequest(model_name=self._model, id=request.id)
         if request.timeout_ns is not None:
             message.parameters["timeout"].int64_param = max(request.timeout_ns // NS_PER_US, 1)
         for name, array in self._inputs(request):
-            tensor = message.inputs.add(name=name, datatype=_DATATYPES[array.dtype], shape=array.shape)
-            del tensor
+            message.inputs.add(name=name, datatype=_DATATYPES[array.dtype], shape=array.shape)
             message.raw_input_contents.append(_raw(array))
         return message
 
@@ -120,29 +117,24 @@ class _Call:
 
     def run(self) -> None:
         """Deliver chunks until the last one; a broken stream ends with ``error``."""
-        import grpc
-
         finish: Finish | None = None
         try:
             for response in self.stream:
                 t_ns = now_ns()
                 if response.error_message:
-                    self._deliver(Chunk((), t_ns, finish="error", detail=response.error_message))
+                    self.on_chunk(Chunk((), t_ns, finish="error", detail=response.error_message))
                     return
                 for chunk in _chunks(response.infer_response, t_ns):
                     finish = chunk.finish
-                    self._deliver(chunk)
+                    self.on_chunk(chunk)
         except grpc.RpcError as error:
             if finish is None:
                 cancelled = error.code() == grpc.StatusCode.CANCELLED
                 end: Finish = "cancelled" if cancelled else "error"
-                self._deliver(Chunk((), now_ns(), finish=end, detail="" if cancelled else _reason(error)))
+                self.on_chunk(Chunk((), now_ns(), finish=end, detail="" if cancelled else _reason(error)))
             return
         if finish is None:
-            self._deliver(Chunk((), now_ns(), finish="error", detail="the stream ended before the answer"))
-
-    def _deliver(self, chunk: Chunk) -> None:
-        self.on_chunk(chunk)
+            self.on_chunk(Chunk((), now_ns(), finish="error", detail="the stream ended before the answer"))
 
 
 def _chunks(response: Any, t_ns: int) -> Iterator[Chunk]:
@@ -156,9 +148,7 @@ def _chunks(response: Any, t_ns: int) -> Iterator[Chunk]:
     begin = 0
     for index, count in enumerate(tokens):
         last = index == len(tokens) - 1
-        yield Chunk(
-            tuple(ids[begin : begin + count]), t_ns, drafted[index], accepted[index], finish if last else None
-        )
+        yield Chunk(tuple(ids[begin : begin + count]), t_ns, drafted[index], accepted[index], finish if last else None)
         begin += count
 
 
