@@ -99,6 +99,8 @@ class Candidate(Record):
     """Predicted mean time per output token."""
     speedup: float
     """Predicted ratio to off."""
+    replayed: Interval | None = None
+    """The measured ratio to off, for the few lengths that were replayed."""
 
 
 class Choice(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbuild.plan import Measured, Plan
+from specbuild.plan import Interval, Measured, Plan
 from specbuild.report.compare import METRICS
 from specbuild.report.layout import number
 from specbuild.report.steps import StepGrid
@@ -22,29 +22,19 @@ def colour(index: int) -> str:
 
 
 def speedup(plan: Plan) -> str:
-    """Predicted speedup over off by draft_len, and what the chosen policies measured with their 95% intervals."""
-    measured = [
-        (name, choice.policy.max_draft_len, choice.speedup_over_off, colour(index))
-        for index, (name, choice) in enumerate(plan.choices.items())
-        if not choice.policy.is_off
-    ]
+    """Speedup over off by draft_len: predicted, and measured with 95% intervals where a length was replayed."""
     predicted = [(candidate.draft_len, candidate.speedup) for candidate in plan.candidates]
-    heights = [
-        1.0,
-        *(value for _, value in predicted),
-        *(v for _, _, gain, _ in measured for v in (gain.low, gain.high)),
-    ]
-    lengths = [length for length, _ in predicted] + [length for _, length, _, _ in measured]
-    low, high = min(heights), max(heights)
-    y = Scale(low - 0.08 * (high - low or 1), high + 0.08 * (high - low or 1), 220, TOP)
+    measured = _measured_speedups(plan)
+    heights = [1.0, *(value for _, value in predicted), *(v for _, gain, _ in measured for v in (gain.low, gain.high))]
+    lengths = [length for length, _ in predicted] + [length for length, _, _ in measured]
+    margin = 0.08 * (max(heights) - min(heights) or 1)
+    y = Scale(min(heights) - margin, max(heights) + margin, 220, TOP)
     x = Scale(min(lengths, default=0), max(lengths, default=1), LEFT + 12, RIGHT - 12)
-    marks = [
-        part
-        for index, (name, length, gain, kind) in enumerate(measured)
-        for part in _interval(
-            x(length) + _dodge(index, len(measured)), [y(v) for v in (gain.low, gain.value, gain.high)], kind
-        )
-    ]
+    marks: list[str] = []
+    for length, gain, kind in measured:
+        beside = [other for other in measured if other[0] == length]
+        place = x(length) + (beside.index((length, gain, kind)) - (len(beside) - 1) / 2) * 9
+        marks += _interval(place, [y(value) for value in (gain.low, gain.value, gain.high)], kind)
     return figure(
         "Speedup over off by draft_len: predicted line, measured points",
         260,
@@ -57,8 +47,16 @@ def speedup(plan: Plan) -> str:
     )
 
 
-def _dodge(index: int, count: int) -> float:
-    return (index - (count - 1) / 2) * 9
+def _measured_speedups(plan: Plan) -> list[tuple[int, Interval, str]]:
+    """draft_len, interval and class of what the budgets chose, then of what was replayed and not chosen."""
+    chosen = [
+        (choice.policy.max_draft_len, choice.speedup_over_off, colour(index))
+        for index, choice in enumerate(plan.choices.values())
+        if not choice.policy.is_off
+    ]
+    lengths = {length for length, _, _ in chosen}
+    others = [(one.draft_len, one.replayed, "c0") for one in plan.candidates if one.replayed]
+    return chosen + [(length, gain, kind) for length, gain, kind in others if length and length not in lengths]
 
 
 def _interval(x: float, heights: Sequence[float], kind: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from specbuild.measurement import Measurement
 from specbuild.plan import Choice, Interval, Measured, Plan
@@ -12,6 +12,7 @@ METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "chunk": "chunk gap", "
 """Prefix of a quantile's name → the word people use."""
 PERCENTILES = ("p50", "p95", "p99")
 ABSENT = "–"
+PARTIAL = "\n(interrupted: partial)"
 
 
 def comparison(plan: Plan) -> list[list[str]]:
@@ -42,7 +43,7 @@ def shown_metrics(plan: Plan) -> list[str]:
 def prediction(plan: Plan) -> list[list[str]]:
     """Rows of the predicted table, one a draft length, headings first; the last column names who chose it."""
     return [
-        ["draft_len", "tokens/round", "round ms", "TPOT ms", "speedup", "chosen for"],
+        ["draft_len", "tokens/round", "round ms", "TPOT ms", "speedup", "measured", "chosen for"],
         *(
             [
                 "off" if candidate.draft_len == 0 else str(candidate.draft_len),
@@ -50,6 +51,7 @@ def prediction(plan: Plan) -> list[list[str]]:
                 number(candidate.round_ms),
                 number(candidate.tpot_ms),
                 f"{candidate.speedup:.2f}x",
+                interval_words(candidate.replayed) if candidate.replayed else "",
                 ", ".join(chosen_for(plan, candidate.draft_len)),
             ]
             for candidate in plan.candidates
@@ -174,6 +176,23 @@ def baseline_facts(baseline: Measurement) -> list[tuple[str, str]]:
 
 def _counts(named: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in named.items())
+
+
+def replays(measurements: Sequence[Measurement]) -> list[list[str]]:
+    """Rows of every replay that was kept, headings first; latencies are p50/p95/p99 in ms."""
+    return [
+        ["replay", "arrivals", "requests", "tokens/s", "TTFT ms", "TPOT ms"],
+        *(
+            [
+                f"{one.graph} {one.measured.policy}{PARTIAL if one.interrupted else ''}",
+                one.arrivals,
+                str(one.measured.requests),
+                number(one.measured.output_tokens_per_s),
+                *(quantiles(one.measured, metric) for metric in ("ttft", "tpot")),
+            ]
+            for one in measurements
+        ),
+    ]
 
 
 def acceptance_words(measured: Measured) -> str:

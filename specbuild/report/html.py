@@ -20,6 +20,7 @@ from specbuild.report.compare import (
     measured_on,
     policy_words,
     prediction,
+    replays,
     shown_metrics,
 )
 from specbuild.report.layout import number
@@ -33,12 +34,18 @@ def page(report: Report) -> str:
     style = files("specbuild.report").joinpath("page.css").read_text(encoding="utf-8")
     data = report.to_json().replace("<", "\\u003c")
     plan, baseline = report.plan, report.baseline
+    source = next(one for one in (plan, baseline, *report.replays) if one)
     body = [
         *(f'<p class="caution">{e(caution)}</p>' for caution in report.cautions),
         *(_plan(plan) if plan else []),
         *_evidence(report),
         *(_baseline(baseline) if baseline else []),
-        *(_measured_on(plan, baseline)),
+        *(
+            ["<h2>Every replay, latencies at p50/p95/p99</h2>", _table(replays(report.replays))]
+            if report.replays
+            else []
+        ),
+        *(_measured_on(source)),
     ]
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -54,7 +61,7 @@ def page(report: Report) -> str:
 <body>
 <header>
 <h1>{e(report.title)}</h1>
-<p class="soft">{e(_subtitle(plan or baseline))}</p>
+<p class="soft">{e(_subtitle(source))}</p>
 </header>
 <main>
 {"".join(body)}
@@ -66,9 +73,7 @@ def page(report: Report) -> str:
 """
 
 
-def _subtitle(source: Plan | Measurement | None) -> str:
-    if source is None:
-        return ""
+def _subtitle(source: Plan | Measurement) -> str:
     return f"{source.numerics} numerics · {source.graph} graph · arrivals {source.arrivals} · {source.created}"
 
 
@@ -82,7 +87,7 @@ def _plan(plan: Plan) -> list[str]:
         "<h2>Off against the plan, measured on held-out requests</h2>",
         _table(comparison(plan)),
         _charts(plan),
-        "<h2>Predicted from evidence and step times, not measured</h2>",
+        "<h2>Predicted from evidence and step times; measured where it was replayed</h2>",
         _table(prediction(plan), kind="numbers"),
     ]
 
@@ -119,7 +124,13 @@ def _charts(plan: Plan) -> str:
         for index, choice in enumerate(plan.choices.values())
         if choice.measured.acceptance_per_position
     ]
-    shown = [_figure("Speedup over off", "dashed: predicted; points: measured with 95% interval", charts.speedup(plan))]
+    shown = [
+        _figure(
+            "Speedup over off",
+            "dashed: predicted; points: measured with 95% interval, grey where not chosen",
+            charts.speedup(plan),
+        )
+    ]
     if drafting:
         note = "of the rounds that drafted so far, the share that accepted"
         shown.append(_figure("Acceptance by position", note, charts.acceptance(drafting)))
@@ -190,8 +201,8 @@ def _baseline(baseline: Measurement) -> list[str]:
     ]
 
 
-def _measured_on(plan: Plan | None, baseline: Measurement | None) -> list[str]:
-    named = measured_on(plan) if plan else list(baseline.environment.items()) if baseline else []
+def _measured_on(source: Plan | Measurement) -> list[str]:
+    named = measured_on(source) if isinstance(source, Plan) else [*source.environment.items()]
     return ["<h2>Measured on</h2>", _facts(named)]
 
 

@@ -6,7 +6,7 @@ from specbuild.measurement import Measurement
 from specbuild.plan import Plan
 from specbuild.report import Report
 from specbuild.report.agreement import Cell, outputs, rows
-from specbuild.report.compare import baseline_facts, comparison, measured_on, prediction
+from specbuild.report.compare import baseline_facts, comparison, measured_on, prediction, replays
 from specbuild.report.layout import facts, grid, paragraph
 
 
@@ -16,6 +16,7 @@ def page(report: Report) -> str:
         "\n".join(line for caution in report.cautions for line in paragraph(caution, first="! ", rest="  ")),
         plan_table(report.plan) if report.plan else "",
         "\n".join(baseline_lines(report.baseline)) if report.baseline else "",
+        "\n".join(["Every replay, latencies at p50/p95/p99", *grid(replays(report.replays))]) if report.replays else "",
         "\n".join(agreement_lines(report.agreement)) if report.agreement else "",
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
@@ -38,7 +39,10 @@ def candidates(plan: Plan) -> list[str]:
     """The predicted table of draft lengths, with the budgets that chose each."""
     if not plan.candidates:
         return []
-    return ["Predicted from evidence and step times, not measured", *grid(prediction(plan), right=True)]
+    return [
+        "Predicted from evidence and step times; measured where it was replayed",
+        *grid(prediction(plan), right=True),
+    ]
 
 
 def reasons(plan: Plan) -> list[str]:

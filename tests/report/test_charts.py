@@ -52,7 +52,7 @@ def test_speedup_shows_prediction_and_measured_intervals() -> None:
     root = parse(charts.speedup(sample.plan()))
     kinds = [element.attrib["class"] for element in root.iter("circle")]
     assert kinds.count("predicted") == 9
-    assert [kind for kind in kinds if kind != "predicted"] == ["c1", "c3"]
+    assert [kind for kind in kinds if kind != "predicted"] == ["c1", "c3", "c0"]
     whiskers = [e for e in root.iter("line") if e.attrib["class"] == "c1"]
     (stem,) = [e for e in whiskers if e.attrib["x1"] == e.attrib["x2"]]
     point = next(e for e in root.iter("circle") if e.attrib["class"] == "c1")

@@ -17,6 +17,12 @@ def test_everything_that_belongs_together_is_read(tmp_path: Path) -> None:
     report = Report.of_folder(sample.write(tmp_path))
     assert report.plan == sample.plan()
     assert report.baseline == sample.baseline()
+    assert [str(replay.measured.policy) for replay in report.replays] == [
+        "off",
+        "draft_len 5",
+        "draft_len 6",
+        "draft_len 3",
+    ]
     assert report.agreement == cells(sample.evidence())
     assert report.step_times["orchestrated"].batch_sizes == (1, 4)
     assert report.title == "made-pair"
@@ -34,7 +40,10 @@ def test_without_a_run_there_is_nothing_to_report(tmp_path: Path) -> None:
         Report.of_folder(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["plan.json", "baseline.json", "evidence.npz", "steptimes.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["plan.json", "baseline.json", "measurements.json", "bench_fused_off.json", "evidence.npz", "steptimes.json"],
+)
 def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     sample.write(tmp_path)
     (tmp_path / name).write_bytes(b"{")
@@ -43,8 +52,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     assert {fault.where for fault in caught.value.faults} == {str(tmp_path / name)}
 
 
-@pytest.mark.parametrize("name", ["baseline.json", "evidence.npz", "steptimes.json"])
-def test_only_the_plan_and_the_baseline_are_needed(tmp_path: Path, name: str) -> None:
+def test_a_bench_alone_is_enough(tmp_path: Path) -> None:
+    sample.baseline().write(tmp_path / "bench_fused_off.json")
+    report = Report.of_folder(tmp_path)
+    assert (report.title, report.plan, report.replays) == ("made-pair", None, (sample.baseline(),))
+
+
+@pytest.mark.parametrize("name", ["baseline.json", "measurements.json", "evidence.npz", "steptimes.json"])
+def test_only_the_plan_is_needed(tmp_path: Path, name: str) -> None:
     (sample.write(tmp_path) / name).unlink()
     assert Report.of_folder(tmp_path).plan == sample.plan()
 
@@ -55,6 +70,10 @@ def of_another_pair(out: Path) -> None:
 
 def of_other_numerics(out: Path) -> None:
     sample.baseline(numerics="fast").write(out / "baseline.json")
+
+
+def benched_on_another_pair(out: Path) -> None:
+    sample.baseline(pair_digest="ff" * 32).write(out / "bench_fused_off.json")
 
 
 def of_other_evidence(out: Path) -> None:
@@ -72,6 +91,7 @@ def of_other_engines(out: Path) -> None:
     [
         (of_another_pair, "baseline.json"),
         (of_other_numerics, "baseline.json"),
+        (benched_on_another_pair, "bench_fused_off.json"),
         (of_other_evidence, "evidence.npz"),
         (of_other_engines, "steptimes.json"),
     ],
@@ -81,9 +101,9 @@ def test_a_file_that_is_not_the_plans_is_left_out_and_said(
 ) -> None:
     make(sample.write(tmp_path))
     report = Report.of_folder(tmp_path)
-    left_out = {"baseline.json": report.baseline, "evidence.npz": report.agreement, "steptimes.json": report.step_times}
-    assert not left_out[name]
-    assert all(found for other, found in left_out.items() if other != name)
+    shown = {"baseline.json": report.baseline, "evidence.npz": report.agreement, "steptimes.json": report.step_times}
+    assert [other for other, found in shown.items() if not found] == [name] * (name in shown)
+    assert len(report.replays) == 4
     assert report.cautions[0] == f"{name} does not belong to plan.json and is left out; run specbuild tune again"
 
 

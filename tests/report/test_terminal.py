@@ -41,7 +41,7 @@ def test_a_policy_by_prompt_length_is_shown_and_each_length_is_marked_as_chosen(
     chosen = sample.choices()["interactive"].model_copy(update={"policy": sample.banded()})
     plan = sample.plan(choices={"interactive": chosen})
     assert "≤20: 2, else: 5" in columns(plan, "policy")
-    marked = [line.split()[0] for line in plan_table(plan).splitlines() if line.endswith("x  interactive")]
+    marked = [line.split()[0] for line in plan_table(plan).splitlines() if line.endswith("  interactive")][1:]
     assert marked == ["2", "5"]
 
 
@@ -70,6 +70,10 @@ def test_the_page_holds_what_the_folder_holds(tmp_path: Path) -> None:
     ):
         assert words in text
     assert max(len(line) for line in text.splitlines()) <= 100
+    replays = text.split("Every replay")[1].split("Evidence")[0].splitlines()
+    assert len([line for line in replays if line.startswith("  orchestrated")]) == 4
+    benched = next(number for number, line in enumerate(replays) if "draft_len 3" in line)
+    assert replays[benched + 1] == "  (interrupted: partial)"
 
 
 def test_an_interrupted_baseline_says_so_at_once_and_beside_its_title(tmp_path: Path) -> None:
