@@ -113,7 +113,7 @@ def _card(plan: Plan, name: str, kind: str) -> str:
 def _gain(off: Measured, choice: Choice) -> str:
     speed, alone = (number(measured.output_tokens_per_s) for measured in (choice.measured, off))
     if choice.policy.is_off:
-        return f"{speed} tokens/s: the target alone is the fastest here"
+        return f"{speed} tokens/s with the target alone; no draft length beats it beyond doubt"
     return f"{interval_words(choice.speedup_over_off)} over off (95%) · {speed} tokens/s against {alone}"
 
 
