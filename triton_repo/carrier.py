@@ -112,8 +112,13 @@ def _libpython() -> Path:
             where=sys.executable,
             fix=f"apt install lib{name[3:].removesuffix('.so.1.0')}, or use a Python built with --enable-shared",
         )
-    read = subprocess.run([sys.executable, "-c", _READ_VERSION, str(found)], capture_output=True, text=True, check=True)
     ours = ".".join(map(str, sys.version_info[:3]))
-    if read.stdout.strip() != ours:
-        raise ToolchainError(f"is of Python {read.stdout.strip()}, but {ours} is running", where=str(found))
+    if (theirs := _version_of(found)) != ours:
+        raise ToolchainError(f"is of Python {theirs}, but {ours} is running", where=str(found))
     return found
+
+
+def _version_of(library: Path) -> str:
+    """The release of a libpython, asked in a process of its own."""
+    command = [sys.executable, "-c", _READ_VERSION, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
