@@ -14,8 +14,9 @@ def save(model: ov.Model, path: Path) -> None:
     try:
         ov.save_model(model, path, compress_to_fp16=False)
     except RuntimeError as error:
-        with path.with_suffix(".bin").open("ab") as file:  # OpenVINO never says why; a write of ours does
-            file.write(bytes(1 << 16))
+        for part in (path, path.with_suffix(".bin")):  # OpenVINO never says why; a write of ours does
+            with part.open("ab") as file:
+                file.write(bytes(1 << 16))
         raise BuildError(f"OpenVINO could not write the model: {error}", where=str(path)) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,13 @@ def compress(
                 group_size=group_size,
                 **(_data_aware(nncf, samples) if samples else {}),
             )
-        except (nncf.ValidationError, nncf.InternalError, nncf.UnsupportedModelError, RuntimeError) as error:
+        except (
+            nncf.InvalidGroupSizeError,
+            nncf.ValidationError,
+            nncf.InternalError,
+            nncf.UnsupportedModelError,
+            RuntimeError,
+        ) as error:
             raise BuildError(
                 f"NNCF could not compress the weights: {error}", fix="use precision int8 or fp16"
             ) from error
@@ -63,10 +70,10 @@ def _inputs(ids: Sequence[int]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet_nncf() -> Iterator[Any]:
-    """NNCF without usage reports over the network, and with its tables and bars on stderr's side of the fence."""
+    """NNCF without its usage reports over the network; its bars go to stderr, and only to a terminal."""
     os.environ.setdefault("NNCF_CI", "1")
     import nncf
 
     nncf.set_log_level(40)  # logging.ERROR
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr if sys.stderr.isatty() else io.StringIO()):
         yield nncf

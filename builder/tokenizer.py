@@ -55,11 +55,12 @@ def convert(tokenizer: Any, folder: Path) -> tuple[str, ...]:
         raise BuildError(f"openvino_tokenizers cannot convert the tokenizer: {error}") from error
     ir.save(encoder, folder / TOKENIZER)
     ir.save(decoder, folder / DETOKENIZER)
-    _verify(tokenizer, folder)
+    verify(tokenizer, folder)
     return (_special_tokens(tokenizer),)
 
 
-def _verify(tokenizer: Any, folder: Path) -> None:
+def verify(tokenizer: Any, folder: Path) -> None:
+    """Compare a tokenizer with its IR in ``folder``. Raises BuildError with every text that comes out differently."""
     import openvino as ov
     import openvino_tokenizers  # noqa: F401 - registers the operations of tokenizers
 
