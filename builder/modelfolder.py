@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from specbuild.builder.weights import read_header, to_bf16, weight_files
 from specbuild.errors import BuildError, ProfileError
 
 FloatArray = npt.NDArray[np.float32]
@@ -56,10 +57,10 @@ def read_tensors(folder: Path) -> dict[str, FloatArray]:
 
     Raises ProfileError where there are none, or one is damaged or of another type.
     """
-    files = sorted(folder.glob("*.safetensors"))
+    files = weight_files(folder)
     if not files:
         raise ProfileError("no *.safetensors here", where=str(folder), fix="name a Hugging Face model folder")
-    return {name: tensor for file in files for name, tensor in _read_safetensors(file)}
+    return {name: tensor.float32() for file in files for name, tensor in read_header(file).items()}
 
 
 def write_tensors(path: Path, tensors: Iterable[tuple[str, FloatArray]], dtype: WeightDtype) -> None:
@@ -109,36 +110,8 @@ def copy_tokenizer(source: Path, out: Path) -> None:
             shutil.copyfile(source / name, out / name)
 
 
-def _read_safetensors(file: Path) -> list[tuple[str, FloatArray]]:
-    try:
-        data = file.read_bytes()
-        (length,) = struct.unpack_from("<Q", data)
-        header = json.loads(data[8 : 8 + length])
-        header.pop("__metadata__", None)
-        body = memoryview(data)[8 + length :]
-        return [(name, _tensor(entry, body)) for name, entry in header.items()]
-    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
-        raise ProfileError(f"cannot read the weights: {error}", where=str(file)) from error
-
-
-def _tensor(entry: dict[str, Any], data: memoryview) -> FloatArray:
-    begin, end = entry["data_offsets"]
-    return _as_float32(data[begin:end], entry["dtype"]).reshape(entry["shape"])
-
-
-def _as_float32(data: memoryview, dtype: str) -> FloatArray:
-    if dtype == "BF16":
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if dtype not in ("F16", "F32"):
-        raise ValueError(f"{dtype} weights are not read here")
-    return np.frombuffer(data, "<f2" if dtype == "F16" else "<f4").astype(np.float32)
-
-
 def _narrowed(tensor: FloatArray, dtype: WeightDtype) -> bytes:
-    if dtype == "float16":
-        return tensor.astype("<f2").tobytes()
-    bits = np.ascontiguousarray(tensor, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
+    return tensor.astype("<f2").tobytes() if dtype == "float16" else to_bf16(tensor).astype("<u2").tobytes()
 
 
 def _sync(folder: Path) -> None:

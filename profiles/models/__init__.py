@@ -1,0 +1,1 @@
+"""The small models that ship, and the scripts that made them."""

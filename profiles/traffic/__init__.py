@@ -1,0 +1,1 @@
+"""Recorded-style traffic and the script that makes it."""
