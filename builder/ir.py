@@ -31,7 +31,7 @@ def read(path: Path) -> ov.Model:
 def _bytes(model: ov.Model) -> int:
     """What a model takes on disk, at least."""
     constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
-    return MIB + sum(node.get_byte_size() for node in constants)
+    return MIB + sum(int(node.get_byte_size()) for node in constants)
 
 
 def _reserve(path: Path, size: int) -> None:
