@@ -77,6 +77,20 @@ def gather(
     )
 
 
+def join(a: Evidence, b: Evidence) -> Evidence:
+    """The requests of both, a's first, under a's identity."""
+    return Evidence(
+        offsets=np.concatenate([a.offsets, b.offsets[1:] + a.offsets[-1]]),
+        prompt_len=np.concatenate([a.prompt_len, b.prompt_len]),
+        max_tokens=np.concatenate([a.max_tokens, b.max_tokens]),
+        temperature=np.concatenate([a.temperature, b.temperature]),
+        agree=np.concatenate([a.agree, b.agree]),
+        accept=np.concatenate([a.accept, b.accept]),
+        entropy=np.concatenate([a.entropy, b.entropy]),
+        identity=a.identity,
+    )
+
+
 def _judge(output: Output, draft: Scorer, target: Scorer | None) -> _Judged:
     """The three values of every token of one output."""
     sampling, tokens = output.request.sampling, output.tokens

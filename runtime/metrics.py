@@ -54,6 +54,11 @@ class Latency:
     """float64 [chunks - 1]."""
 
 
+def finished(request: RequestTimes) -> bool:
+    """Whether it ended by itself, with an output."""
+    return request.outcome in ("stop", "length") and len(request.tokens) > 0
+
+
 def latency(request: RequestTimes) -> Latency:
     """The latencies of one request."""
     times, sizes = np.unique(request.token_ns, return_counts=True)
@@ -178,3 +183,17 @@ def lag_ms(parts: Sequence[Timeline]) -> dict[str, float]:
     late = [ms(request.sent_ns - request.scheduled_ns) for part in parts for request in part.requests]
     found = {"p50": quantile(late, 0.5), "p99": quantile(late, 0.99), "max": max(late, default=None)}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def running_shares(parts: Sequence[Timeline], at_most: int) -> dict[int, float]:
+    """Requests being decoded at once -> the share of the measured requests' rounds that had so many."""
+    counts: Counter[int] = Counter()
+    for part in parts:
+        alive = [request for request in (*part.requests, *part.fillers) if len(request.token_ns)]
+        begun = np.sort(np.array([request.token_ns[0] for request in alive], np.int64))
+        ended = np.sort(np.array([request.token_ns[-1] for request in alive], np.int64))
+        for request in part.requests:
+            times = np.unique(request.token_ns)[1:]
+            running = np.searchsorted(begun, times, "right") - np.searchsorted(ended, times, "left")
+            counts.update(np.clip(running, 1, at_most).tolist())
+    return {running: count / counts.total() for running, count in sorted(counts.items())}

@@ -9,12 +9,15 @@ sampled ones, so the walk carries the probability that a round starts at s and e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from specbuild.evidence import Evidence
+from specbuild.plan import Candidate
+from specbuild.runtime.steptimes import StepTimes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -89,3 +92,55 @@ def _padded(evidence: Evidence, lengths: Ints, width: int) -> Floats:
     of_token = np.repeat(evidence.temperature, lengths)
     stands[inside] = np.where(of_token > 0, evidence.accept, evidence.agree)
     return stands
+
+
+def candidates(
+    walks: Sequence[Walk], steps: StepTimes, running: Mapping[int, float], spent_ms: float
+) -> tuple[Candidate, ...]:
+    """Evidence over step times: each walk's speed, off (the walk of length 0) among them.
+
+    running: requests at once -> the share of rounds that had so many. spent_ms: what the requests of the evidence took
+    under off, summed. Its part beyond off's rounds is reading prompts, their own and those of requests beside them; no
+    draft length changes it.
+    """
+    times = {one.draft_len: _decode_ms(one, steps, running) for one in walks}
+    beside = max(spent_ms - times[0], 0.0)
+    return tuple(
+        Candidate(
+            draft_len=one.draft_len,
+            tokens_per_round=one.tokens_per_round,
+            round_ms=times[one.draft_len] / max(float(one.rounds.sum()), 1.0),
+            tpot_ms=times[one.draft_len] / max(one.tokens, 1),
+            speedup=(beside + times[0]) / max(beside + times[one.draft_len], 1e-9),
+        )
+        for one in walks
+    )
+
+
+def _decode_ms(one: Walk, steps: StepTimes, running: Mapping[int, float]) -> float:
+    """Expected time of all rounds of a walk, summed over its requests.
+
+    Requests that run together share their rounds, whatever each of them drafts: such a round takes as long as one in
+    which all draft the mean.
+    """
+    drafted = one.rounds_by_drafted * np.arange(one.draft_len + 1)
+    mean = float(drafted.sum()) / max(float(one.rounds_by_drafted.sum()), 1.0)
+    return sum(
+        share * float(rounds) * steps.round_ms(length if batch == 1 else mean, batch)
+        for length, rounds in enumerate(one.rounds_by_drafted)
+        for batch, share in running.items()
+    )
+
+
+def finalists(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The draft lengths worth replaying: the fastest, and the shortest that is predicted within 5% of it.
+
+    Where there is no such one, the second fastest if it is within 10%. The fastest is replayed even where it is
+    predicted to lose: the plan then shows by how much.
+    """
+    ranked = sorted((one for one in found if one.draft_len), key=lambda one: (-one.speedup, one.draft_len))
+    best = ranked[0]
+    near = [one for one in ranked if one.draft_len < best.draft_len and one.speedup >= 0.95 * best.speedup]
+    if near:
+        return best, min(near, key=lambda one: one.draft_len)
+    return (best, *(one for one in ranked[1:2] if one.speedup >= 0.9 * best.speedup))

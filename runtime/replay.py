@@ -12,7 +12,7 @@ import numpy as np
 from specbuild.clock import now_ns
 from specbuild.errors import SpecbuildError
 from specbuild.measurement import RequestTimes, Timeline
-from specbuild.runtime.arrivals import Arrivals, Schedule
+from specbuild.runtime.arrivals import Arrivals, Due, Load, Schedule
 from specbuild.runtime.policy import Policy
 from specbuild.runtime.prepare import Prepared
 from specbuild.runtime.session import Chunk, Generate, Handle, Session
@@ -99,42 +99,43 @@ class _Flight:
 
 def replay(
     session: Session,
-    requests: Sequence[Prepared],
+    load: Load,
     policy: Policy,
     arrivals: Arrivals,
     *,
     warmup: Sequence[Prepared] = (),
-    fillers: Sequence[Prepared] = (),
     deadlines: Deadlines = Deadlines(),
-    ignore_eos: bool = False,
+    skip_idle: bool = False,
     clock: Clock = REAL_CLOCK,
     on_done: Callable[[int], None] | None = None,
 ) -> Timeline:
-    """Replay ``requests`` under ``policy``; every one becomes an outcome, whatever happens to it.
+    """Replay a load under ``policy``; every measured request becomes an outcome, whatever happens to it.
 
-    ``warmup`` runs before, one at a time, and is not kept. In a closed loop ``fillers`` keep the load up while the
-    last measured requests finish: they are sent in place of new requests, over and over, and cancelled at the end.
-    A KeyboardInterrupt ends the replay early and gives what was measured, marked ``interrupted``.
+    ``warmup`` runs before, one at a time, and is not kept. ``skip_idle`` passes over recorded time in which nothing
+    runs. A KeyboardInterrupt ends the replay early and gives what
+    was measured, marked ``interrupted``.
     """
-    run = _Run(session, policy, clock, deadlines.timeout_ns, ignore_eos, on_done)
+    run = _Run(session, policy, clock, deadlines.timeout_ns, on_done)
     for request in warmup:
-        run.begin(request, clock.now_ns(), measured=False)
+        run.begin(Due(clock.now_ns(), request, measured=False))
         while run.flying:
             run.step(None)
-    run.forget()
+    run.flights.clear()
     start = clock.now_ns()
-    schedule = Schedule.of(requests, arrivals, start, fillers)
+    schedule = Schedule.of(load, arrivals, start)
     end = start + deadlines.end_after_ns if deadlines.end_after_ns is not None else None
     interrupted = False
     try:
-        while run.measured_done < len(requests) and (end is None or clock.now_ns() < end):
+        while run.measured_done < len(load.requests) and (end is None or clock.now_ns() < end):
+            if skip_idle and not run.flying:
+                schedule.hurry(clock.now_ns())
             run.advance(schedule, end)
     except KeyboardInterrupt:
         interrupted = True
     stopped = clock.now_ns()
     reason = "interrupted" if interrupted else f"the replay ended after {human_seconds((stopped - start) / NS_PER_S)}"
     run.cancel_all(reason)
-    return run.timeline(start, stopped, unsent=schedule.left, interrupted=interrupted)
+    return run.timeline(stopped, unsent=schedule.left, interrupted=interrupted)
 
 
 @dataclass
@@ -145,31 +146,21 @@ class _Run:
     policy: Policy
     clock: Clock
     timeout_ns: int | None
-    ignore_eos: bool
     on_done: Callable[[int], None] | None
     inbox: Inbox = field(default_factory=SimpleQueue)
     flights: dict[int, _Flight] = field(default_factory=dict)
     flying: set[int] = field(default_factory=set)
     measured_done: int = 0
 
-    def forget(self) -> None:
-        """Drop what was recorded so far, when nothing is in flight."""
-        self.flights.clear()
-
-    def begin(self, request: Prepared, due_ns: int, *, measured: bool) -> None:
+    def begin(self, due: Due) -> None:
         """Send a request; a session that refuses it gives an outcome, too."""
-        key = len(self.flights)
-        sent = self.clock.now_ns()
-        flight = self.flights[key] = _Flight(request.id, len(request.token_ids), due_ns, sent, measured)
+        key, request = len(self.flights), due.request
+        self.flights[key] = flight = _Flight(
+            request.id, len(request.token_ids), due.due_ns, self.clock.now_ns(), due.measured
+        )
         self.flying.add(key)
         generate = Generate(
-            request.id,
-            request.token_ids,
-            request.max_tokens,
-            self.policy,
-            request.sampling,
-            self.timeout_ns,
-            self.ignore_eos,
+            request.id, request.token_ids, request.max_tokens, self.policy, request.sampling, self.timeout_ns
         )
         try:
             flight.handle = self.session.submit(generate, lambda chunk: self.inbox.put((key, chunk)))
@@ -179,7 +170,7 @@ class _Run:
     def advance(self, schedule: Schedule, end_ns: int | None) -> None:
         """Send all that is due, then wait for one event at most."""
         while (due := schedule.take(self.clock.now_ns())) is not None:
-            self.begin(due[1], due[0], measured=due[2])
+            self.begin(due)
         times = [time for time in (schedule.next_ns(), end_ns) if time is not None]
         ended = self.step(min(times, default=None))
         if ended is not None:
@@ -230,13 +221,13 @@ class _Run:
             detail = f"{reason}; the session never ended it"
             self._take((key, Chunk((), self.clock.now_ns(), finish="cancelled", detail=detail)))
 
-    def timeline(self, start: int, stopped: int, *, unsent: int, interrupted: bool) -> Timeline:
-        """Everything that was sent since ``forget``."""
+    def timeline(self, stopped: int, *, unsent: int, interrupted: bool) -> Timeline:
+        """Everything that was sent; the window is that of the measured requests."""
         measured = [flight for flight in self.flights.values() if flight.measured]
         ends = [flight.chunks[-1].t_ns for flight in measured if flight.chunks[-1].finish != "cancelled"]
         return Timeline(
             requests=tuple(flight.times() for flight in measured),
-            start_ns=start,
+            start_ns=min((flight.scheduled_ns for flight in measured), default=stopped),
             end_ns=stopped if unsent or not ends else max(ends),
             fillers=tuple(flight.times() for flight in self.flights.values() if not flight.measured),
             unsent=unsent,

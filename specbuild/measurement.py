@@ -78,3 +78,10 @@ class Measurement(Record):
     environment: dict[str, str]
     interrupted: bool = False
     created: str
+
+
+class Measurements(Record):
+    """The kept replays of one tuning, off first."""
+
+    schema_version: Literal[1] = 1
+    measurements: tuple[Measurement, ...]

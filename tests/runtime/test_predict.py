@@ -10,7 +10,7 @@ from virtual_session import VirtualClock, VirtualSession, agreement, prepared
 
 from specbuild.evidence import Evidence
 from specbuild.runtime import metrics
-from specbuild.runtime.arrivals import Arrivals
+from specbuild.runtime.arrivals import Arrivals, Load
 from specbuild.runtime.policy import fixed
 from specbuild.runtime.predict import walk
 from specbuild.runtime.replay import replay
@@ -70,7 +70,7 @@ def test_a_walk_predicts_what_a_session_does(draft_len):
     clock = VirtualClock()
     requests = [prepared(f"r{i}", max_tokens=10 + i) for i in range(20)]
     session = VirtualSession(clock, lambda running, k: 1.0)
-    line = replay(session, requests, fixed(draft_len), Arrivals("closed", 3), clock=clock)
+    line = replay(session, Load(requests), fixed(draft_len), Arrivals("closed", 3), clock=clock)
     agree = [agreement(request.token_ids, request.max_tokens, 0.7) for request in requests]
     found = walk(evidence(agree, max_tokens=[request.max_tokens for request in requests]), draft_len)
     shares, length = metrics.acceptance(line.requests)

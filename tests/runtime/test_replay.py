@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from virtual_session import EOS, VirtualClock, VirtualSession, answer, prepared
 
 from specbuild.errors import ServerError
-from specbuild.runtime.arrivals import Arrivals
+from specbuild.runtime.arrivals import Arrivals, Load
 from specbuild.runtime.policy import OFF, fixed
 from specbuild.runtime.replay import REAL_CLOCK, Deadlines, replay
 from specbuild.runtime.session import Chunk
@@ -28,7 +28,7 @@ def test_a_closed_loop_keeps_its_concurrency_and_every_token():
     batch: list[int] = []
     virtual = VirtualSession(clock, lambda running, k: batch.append(running) or 10.0)
     requests = [prepared(f"r{i}", max_tokens=4 + i) for i in range(9)]
-    line = replay(virtual, requests, OFF, Arrivals("closed", 3), clock=clock)
+    line = replay(virtual, Load(requests), OFF, Arrivals("closed", 3), clock=clock)
     assert max(batch) == 3
     assert [one.id for one in line.requests] == [one.id for one in requests]
     for one, request in zip(line.requests, requests, strict=True):
@@ -43,7 +43,7 @@ def test_a_closed_loop_keeps_its_concurrency_and_every_token():
 def test_an_open_loop_sends_at_the_recorded_times(arrivals, speed):
     clock = VirtualClock()
     requests = [prepared(f"r{i}", arrival_ns=round(at * NS_PER_S)) for i, at in enumerate(arrivals)]
-    line = replay(session(clock), requests, OFF, Arrivals("recorded", speed=speed), clock=clock)
+    line = replay(session(clock), Load(requests), OFF, Arrivals("recorded", speed=speed), clock=clock)
     first = min(request.arrival_ns for request in requests)
     due = sorted(round((request.arrival_ns - first) / speed) for request in requests)
     assert [one.sent_ns - line.start_ns for one in line.requests] == pytest.approx(due, abs=1)
@@ -53,7 +53,7 @@ def test_an_open_loop_sends_at_the_recorded_times(arrivals, speed):
 def test_rounds_are_recorded_with_what_was_drafted_and_accepted():
     clock = VirtualClock()
     request = prepared("a", max_tokens=12)
-    (one,) = replay(session(clock, rate=1.0), [request], fixed(3), CLOSED, clock=clock).requests
+    (one,) = replay(session(clock, rate=1.0), Load([request]), fixed(3), CLOSED, clock=clock).requests
     assert one.drafted.tolist() == [0, 3, 3, 2]  # 1 + 4 + 4 + 3 tokens
     assert one.accepted.tolist() == [0, 3, 3, 2]
     assert len(np.unique(one.token_ns)) == 4
@@ -62,7 +62,7 @@ def test_rounds_are_recorded_with_what_was_drafted_and_accepted():
 def test_warm_up_runs_before_and_is_not_kept():
     clock = VirtualClock()
     virtual = session(clock)
-    line = replay(virtual, [prepared("a")], OFF, CLOSED, warmup=[prepared("w1"), prepared("w2")], clock=clock)
+    line = replay(virtual, Load([prepared("a")]), OFF, CLOSED, warmup=[prepared("w1"), prepared("w2")], clock=clock)
     assert virtual.seen == ["w1", "w2", "a"]
     assert [one.id for one in line.requests] == ["a"]
     assert line.start_ns == line.requests[0].scheduled_ns > clock.now - line.end_ns
@@ -73,7 +73,9 @@ def test_fillers_keep_the_load_until_the_last_measured_request_ends():
     batch: list[int] = []
     virtual = VirtualSession(clock, lambda running, k: batch.append(running) or 10.0)
     requests = [prepared(f"r{i}", max_tokens=8 + 8 * i) for i in range(4)]
-    line = replay(virtual, requests, OFF, Arrivals("closed", 4), fillers=[prepared("f", max_tokens=10)], clock=clock)
+    line = replay(
+        virtual, Load(requests, fillers=[prepared("f", max_tokens=10)]), OFF, Arrivals("closed", 4), clock=clock
+    )
     assert len(line.requests) == 4
     assert {one.id.split("#")[0] for one in line.fillers} == {"f"}
     rounds_while_measured = 32
@@ -87,7 +89,7 @@ def test_time_outs_and_errors_are_outcomes_with_a_reason():
     deadlines = Deadlines(timeout_ns=50 * NS_PER_MS)
     line = replay(
         virtual,
-        [prepared("long", max_tokens=400), prepared("b", max_tokens=2)],
+        Load([prepared("long", max_tokens=400), prepared("b", max_tokens=2)]),
         OFF,
         CLOSED,
         deadlines=deadlines,
@@ -105,7 +107,7 @@ def test_a_session_that_refuses_is_an_outcome():
         def submit(self, request, on_chunk):
             raise ServerError("the session is closed")
 
-    line = replay(Closed(clock, lambda running, k: 1.0), [prepared("a"), prepared("b")], OFF, CLOSED, clock=clock)
+    line = replay(Closed(clock, lambda running, k: 1.0), Load([prepared("a"), prepared("b")]), OFF, CLOSED, clock=clock)
     assert [(one.outcome, one.detail) for one in line.requests] == [("error", "the session is closed")] * 2
 
 
@@ -117,7 +119,12 @@ def test_a_session_that_never_answers_is_a_time_out():
             return super().submit(request, lambda chunk: None)
 
     line = replay(
-        Silent(clock, lambda running, k: 10.0), [prepared("a")], OFF, CLOSED, deadlines=Deadlines(NS_PER_S), clock=clock
+        Silent(clock, lambda running, k: 10.0),
+        Load([prepared("a")]),
+        OFF,
+        CLOSED,
+        deadlines=Deadlines(NS_PER_S),
+        clock=clock,
     )
     assert line.requests[0].outcome == "timeout"
     assert "never ended" in line.requests[0].detail
@@ -127,7 +134,7 @@ def test_a_hard_end_cancels_and_counts_what_was_not_sent():
     clock = VirtualClock()
     requests = [prepared(f"r{i}", max_tokens=20) for i in range(10)]
     deadlines = Deadlines(end_after_ns=500 * NS_PER_MS)
-    line = replay(session(clock), requests, OFF, CLOSED, deadlines=deadlines, clock=clock)
+    line = replay(session(clock), Load(requests), OFF, CLOSED, deadlines=deadlines, clock=clock)
     outcomes = [one.outcome for one in line.requests]
     assert outcomes == ["length"] * (len(outcomes) - 1) + ["cancelled"]
     assert len(outcomes) + line.unsent == 10
@@ -140,24 +147,30 @@ def test_an_interrupt_leaves_a_readable_part():
     clock = VirtualClock()
     clock.interrupt_at = clock.now + 300 * NS_PER_MS
     requests = [prepared(f"r{i}", max_tokens=10) for i in range(10)]
-    line = replay(session(clock), requests, OFF, CLOSED, clock=clock)
+    line = replay(session(clock), Load(requests), OFF, CLOSED, clock=clock)
     assert line.interrupted
     assert [one.outcome for one in line.requests][:2] == ["length", "length"]
     assert line.requests[-1].outcome == "cancelled"
     assert len(line.requests) + line.unsent == 10
 
 
-def test_an_end_token_ends_a_request_unless_it_is_ignored():
+def test_an_end_token_ends_a_request():
     clock = VirtualClock()
 
     def short(tokens, count):
         return np.array([5, 6, EOS, *range(10, 10 + count)])[:count]
 
     virtual = session(clock, answer=short, rate=1.0)
-    ended = replay(virtual, [prepared("a")], fixed(4), CLOSED, clock=clock).requests[0]
-    ignored = replay(virtual, [prepared("a")], fixed(4), CLOSED, ignore_eos=True, clock=clock).requests[0]
+    (ended,) = replay(virtual, Load([prepared("a")]), fixed(4), CLOSED, clock=clock).requests
     assert (ended.tokens.tolist(), ended.outcome) == ([5, 6, EOS], "stop")
-    assert (len(ignored.tokens), ignored.outcome) == (16, "length")
+
+
+def test_idle_time_is_skipped_when_asked():
+    clock = VirtualClock()
+    requests = [prepared(f"r{i}", arrival_ns=i * 3600 * NS_PER_S) for i in range(3)]
+    line = replay(session(clock), Load(requests), OFF, Arrivals("recorded"), skip_idle=True, clock=clock)
+    assert line.end_ns - line.start_ns < NS_PER_S
+    assert [one.sent_ns - one.scheduled_ns for one in line.requests] == [0, 0, 0]
 
 
 def test_the_real_clock_wakes_for_an_event_and_for_a_time():
@@ -168,3 +181,24 @@ def test_the_real_clock_wakes_for_an_event_and_for_a_time():
     inbox.put((0, Chunk((), 0)))
     assert REAL_CLOCK.wait(inbox, None) == (0, Chunk((), 0))
     assert time.perf_counter_ns() >= REAL_CLOCK.now_ns() - NS_PER_S
+
+
+def test_a_lead_makes_the_measured_requests_meet_a_session_at_work():
+    clock = VirtualClock()
+    load = Load([prepared("a"), prepared("b")], lead=[prepared(f"l{i}", max_tokens=4 + 4 * i) for i in range(3)])
+    line = replay(session(clock), load, OFF, Arrivals("closed", 3), clock=clock)
+    assert [one.id for one in line.requests] == ["a", "b"]
+    assert [one.id for one in line.fillers] == ["l0", "l1", "l2"]
+    first = line.fillers[0]
+    assert line.start_ns == line.requests[0].sent_ns == first.token_ns[-1]
+
+
+def test_recorded_fillers_arrive_at_their_own_times_until_the_measured_ones_end():
+    clock = VirtualClock()
+    requests = [prepared("a", max_tokens=40)]
+    fillers = [prepared(f"f{i}", arrival_ns=i * 200 * NS_PER_MS) for i in range(1, 9)]
+    line = replay(session(clock), Load(requests, fillers=fillers), OFF, Arrivals("recorded"), clock=clock)
+    assert [one.outcome for one in line.requests] == ["length"]
+    assert [one.sent_ns - line.start_ns for one in line.fillers][:2] == [200 * NS_PER_MS, 400 * NS_PER_MS]
+    assert len(line.fillers) < 8
+    assert line.unsent == 0
