@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specbuild.plan import Interval, Measured, Plan
@@ -33,7 +34,8 @@ def speedup(plan: Plan) -> str:
     marks: list[str] = []
     for length, gain, kind in measured:
         beside = [other for other in measured if other[0] == length]
-        place = x(length) + (beside.index((length, gain, kind)) - (len(beside) - 1) / 2) * 9
+        step = min(9, 36 / len(beside))
+        place = x(length) + (beside.index((length, gain, kind)) - (len(beside) - 1) / 2) * step
         marks += _interval(place, [y(value) for value in (gain.low, gain.value, gain.high)], kind)
     return figure(
         "Speedup over off by draft_len: predicted line, measured points",
@@ -119,29 +121,32 @@ def latency(metric: str, series: Sequence[tuple[str, Measured]], limits: Sequenc
 
 
 def steps(grid: StepGrid) -> str:
-    """Time of a round by draft_len, one line for each number of requests at once."""
-    most = max(ms for row in grid.median_ms for ms in row)
+    """Time of a round by draft_len with the range of its middle half, one line for each number of requests at once."""
+    most = max(ms * (1 + wide / 2) for row, each in _rows(grid) for ms, wide in zip(row, each, strict=True))
     y = Scale(0, most * 1.05, 220, TOP)
     x = Scale(min(grid.draft_lens), max(grid.draft_lens), LEFT + 12, RIGHT - 60)
     parts: list[str] = []
-    for batch, row in zip(grid.batch_sizes, grid.median_ms, strict=True):
+    for batch, (row, each) in zip(grid.batch_sizes, _rows(grid), strict=True):
         points = [(x(length), y(ms)) for length, ms in zip(grid.draft_lens, row, strict=True)]
+        for (across, _), ms, wide in zip(points, row, each, strict=True):
+            parts.append(line(across, y(ms * (1 - wide / 2)), across, y(ms * (1 + wide / 2)), "round"))
         parts += [path(points, "round"), *(dot(*point, 2.5, "round") for point in points)]
         parts.append(text(points[-1][0] + 6, points[-1][1] + 4, f"{batch} at once"))
     return figure("Round time by draft_len", 260, *_y_axis(y, ""), *parts, *_x_axis(x, grid.draft_lens, "draft_len"))
 
 
+def _rows(grid: StepGrid) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    return [*zip(grid.median_ms, grid.spread, strict=True)]
+
+
 def _y_axis(y: Scale, unit: str) -> list[str]:
     shown = ticks(y.low, y.high)
-    decimals = 0 if all(value == round(value) for value in shown) else 1 if y.high - y.low > 0.5 else 2
-    return [
-        part
-        for value in shown
-        for part in (
-            line(LEFT, y(value), RIGHT, y(value), "grid"),
-            text(LEFT - 5, y(value) + 4, f"{value:.{decimals}f}{unit}", anchor="end"),
-        )
-    ]
+    decimals = max(0, math.ceil(-math.log10(shown[1] - shown[0]) - 1e-6)) if len(shown) > 1 else 0
+    parts: list[str] = []
+    for value in shown:
+        parts.append(line(LEFT, y(value), RIGHT, y(value), "grid"))
+        parts.append(text(LEFT - 5, y(value) + 4, f"{value:.{decimals}f}{unit}", anchor="end"))
+    return parts
 
 
 def _x_axis(x: Scale, values: Sequence[int], title: str) -> list[str]:

@@ -142,12 +142,10 @@ def quantiles(measured: Measured, metric: str) -> str:
 
 
 def _rounds_words(choice: Choice) -> str:
-    measured = f"{choice.measured.tokens_per_round:.2f}"
-    if choice.policy.is_off:
-        return measured
-    return f"{measured}, predicted {choice.predicted_tokens_per_round:.2f}" + (
-        "" if choice.confirmed else " (unconfirmed)"
-    )
+    words = f"{choice.measured.tokens_per_round:.2f}"
+    if not choice.policy.is_off:
+        words += f", predicted {choice.predicted_tokens_per_round:.2f}"
+    return words if choice.confirmed else f"{words} (unconfirmed)"
 
 
 def measured_on(plan: Plan) -> list[tuple[str, str]]:

@@ -27,47 +27,44 @@ from specbuild.report.layout import number
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Content security policy: a browser refuses whatever the page does not carry itself."""
+LESS = "\\u003c"
+"""``<`` in JSON, so that no text can end the element that holds the data."""
 
 
 def page(report: Report) -> str:
     """The whole page."""
-    style = files("specbuild.report").joinpath("page.css").read_text(encoding="utf-8")
-    data = report.to_json().replace("<", "\\u003c")
     plan, baseline = report.plan, report.baseline
     source = next(one for one in (plan, baseline, *report.replays) if one)
     body = [
+        f"<header><h1>{e(report.title)}</h1>",
+        f'<p class="soft">{e(_subtitle(source))}</p></header>',
         *(f'<p class="caution">{e(caution)}</p>' for caution in report.cautions),
         *(_plan(plan) if plan else []),
         *_evidence(report),
         *(_baseline(baseline) if baseline else []),
-        *(
-            ["<h2>Every replay, latencies at p50/p95/p99</h2>", _table(replays(report.replays))]
-            if report.replays
-            else []
-        ),
+        *(_replays(report.replays) if report.replays else []),
         *(_measured_on(source)),
+        f"<footer>specbuild {e(specbuild.__version__)}. The data of this page is inside it, as JSON.</footer>",
+        f'<script type="application/json" id="report">{report.to_json().replace("<", LESS)}</script>',
     ]
+    return _document(f"{report.title}: specbuild report", "\n".join(body))
+
+
+def _document(title: str, body: str) -> str:
+    style = files("specbuild.report").joinpath("page.css").read_text(encoding="utf-8")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{e(report.title)}: specbuild report</title>
+<title>{e(title)}</title>
 <link rel="icon" href="data:,">
 <style>
 {style}</style>
 </head>
 <body>
-<header>
-<h1>{e(report.title)}</h1>
-<p class="soft">{e(_subtitle(source))}</p>
-</header>
-<main>
-{"".join(body)}
-</main>
-<footer>specbuild {e(specbuild.__version__)}. The data of this page is inside it, as JSON.</footer>
-<script type="application/json" id="report">{data}</script>
+{body}
 </body>
 </html>
 """
@@ -95,11 +92,8 @@ def _plan(plan: Plan) -> list[str]:
 def _card(plan: Plan, name: str, kind: str) -> str:
     choice = plan.choices[name]
     asked = plan.budgets.get(name, "")
-    words = (
-        asked
-        if isinstance(asked, str)
-        else ", ".join(f"{key.removesuffix('_ms')} ≤ {ms:g} ms" for key, ms in asked.items())
-    )
+    limits = {} if isinstance(asked, str) else asked
+    words = ", ".join(f"{key.removesuffix('_ms')} ≤ {ms:g} ms" for key, ms in limits.items()) or str(asked)
     verdict = '<span class="met">met</span>' if choice.meets_budget else '<span class="missed">NOT met</span>'
     return f"""<div class="card {kind}">
 <h3>{e(name)} <span class="soft">{e(words)}</span> {verdict}</h3>
@@ -124,22 +118,14 @@ def _charts(plan: Plan) -> str:
         for index, choice in enumerate(plan.choices.values())
         if choice.measured.acceptance_per_position
     ]
-    shown = [
-        _figure(
-            "Speedup over off",
-            "dashed: predicted; points: measured with 95% interval, grey where not chosen",
-            charts.speedup(plan),
-        )
-    ]
+    note = "dashed: predicted; points: measured with 95% interval, grey where not chosen"
+    shown = [_figure("Speedup over off", note, charts.speedup(plan))]
     if drafting:
         note = "of the rounds that drafted so far, the share that accepted"
         shown.append(_figure("Acceptance by position", note, charts.acceptance(drafting)))
+    note = "quantiles that the sample supports"
     shown += [
-        _figure(
-            f"{METRICS[metric]}, ms",
-            "quantiles that the sample supports",
-            charts.latency(metric, series, _limits(plan)),
-        )
+        _figure(f"{METRICS[metric]}, ms", note, charts.latency(metric, series, _limits(plan)))
         for metric in shown_metrics(plan)
     ]
     return f'<h2>In pictures</h2>{_key(["off", *plan.choices])}<div class="charts">{"".join(shown)}</div>'
@@ -163,7 +149,7 @@ def _key(names: Sequence[str]) -> str:
 
 def _evidence(report: Report) -> list[str]:
     times = [
-        _figure(f"Time of a round, ms: {graph} graph", "median by draft_len and requests at once", charts.steps(grid))
+        _figure(f"Time of a round, ms: {graph} graph", "median, and the range of its middle half", charts.steps(grid))
         for graph, grid in report.step_times.items()
     ]
     return [
@@ -199,6 +185,10 @@ def _baseline(baseline: Measurement) -> list[str]:
         f'<p class="soft">{e(where)}</p>',
         _facts(baseline_facts(baseline)),
     ]
+
+
+def _replays(measurements: Sequence[Measurement]) -> list[str]:
+    return ["<h2>Every replay, latencies at p50/p95/p99</h2>", _table(replays(measurements))]
 
 
 def _measured_on(source: Plan | Measurement) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
+from typing_extensions import Self
 
 from specbuild.record import Record
 
@@ -20,6 +21,13 @@ class StepGrid(Record):
     """[batch size][draft_len]."""
     spread: tuple[tuple[float, ...], ...]
     """[batch size][draft_len]: interquartile range over median."""
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        shape = [len(self.draft_lens)] * len(self.batch_sizes)
+        if not shape or not shape[0] or any([*map(len, rows)] != shape for rows in (self.median_ms, self.spread)):
+            raise ValueError("median_ms and spread have a row a batch size and a value a draft_len")
+        return self
 
 
 class StepFile(Record):

@@ -52,6 +52,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     assert {fault.where for fault in caught.value.faults} == {str(tmp_path / name)}
 
 
+def test_step_times_of_a_wrong_shape_are_damage(tmp_path: Path) -> None:
+    times = sample.step_times()
+    times["graphs"]["orchestrated"]["median_ms"] = [[1.0, 2.0]]
+    (sample.write(tmp_path) / "steptimes.json").write_text(json.dumps(times))
+    with pytest.raises(ProfileError, match="a row a batch size"):
+        Report.of_folder(tmp_path)
+
+
 def test_a_bench_alone_is_enough(tmp_path: Path) -> None:
     sample.baseline().write(tmp_path / "bench_fused_off.json")
     report = Report.of_folder(tmp_path)
