@@ -21,7 +21,7 @@ def _draft_len(value: str) -> int:
     if value == "off":
         return 0
     if not value.isdecimal():
-        raise ValueError
+        raise click.BadParameter(f"{value!r} is neither a whole number nor 'off'", param_hint="--draft-len")
     return int(value)
 
 

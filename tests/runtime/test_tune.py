@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from virtual_pair import World, engines, profile, quiet
-from virtual_session import VirtualSession
+from virtual_session import VirtualSession, Wrong
 
 from specbuild.errors import ProfileError, ServerError, ToolchainError, VerificationError
 from specbuild.evidence import Evidence
 from specbuild.measurement import Measurement, Measurements
 from specbuild.plan import Plan
+from specbuild.profile import Profile
 from specbuild.runtime.session import Chunk
 from specbuild.runtime.steptimes import StepTimesFile
 from specbuild.runtime.tuning import tune
@@ -153,16 +155,6 @@ def test_a_budget_that_nothing_meets_still_has_a_plan(tmp_path):
     assert (tmp_path / "out" / "virtual" / "plan.json").is_file()
 
 
-class Wrong(VirtualSession):
-    """Says another token than the target whenever it drafted, in one request of three."""
-
-    def _round(self, active):
-        chunk = super()._round(active)
-        if chunk.accepted and len(active.request.token_ids) % 3 == 0:
-            return Chunk((*chunk.token_ids[:-1], 999), chunk.t_ns, chunk.drafted, chunk.accepted, chunk.finish)
-        return chunk
-
-
 def test_exact_numerics_refuse_other_outputs_and_write_no_plan(tmp_path):
     with pytest.raises(VerificationError, match="differ from the target alone") as raised:
         tuned(tmp_path, World(session=Wrong), numerics="exact")
@@ -254,3 +246,28 @@ def test_an_interrupt_leaves_no_plan_and_no_open_session(tmp_path):
         tuned(tmp_path, world)
     assert not (tmp_path / "out").exists()
     assert all(session.closed for session in world.opened)
+
+
+def test_the_tiny_pair_for_real(tiny_folder, tiny_engines, tmp_path):
+    """Real engines from tokens to plan: equal outputs, and a prediction that the replays confirm. No speed is asked."""
+    for name in ("profile.yaml", "traffic.jsonl"):
+        shutil.copy(tiny_folder / name, tmp_path)
+    one = Profile.load(tmp_path / "profile.yaml")
+    plan = tune(one, tiny_engines, max_minutes=0.3)
+    assert Plan.read(one.out / "plan.json") == plan
+    assert one.numerics == "exact"
+    assert any(note.startswith("greedy output equals the target alone in ") for note in plan.notes)
+    drafting = [
+        kept
+        for kept in Measurements.read(one.out / "measurements.json").measurements
+        if not kept.measured.policy.is_off
+    ]
+    evidence = Evidence.read(one.out / "evidence.npz")
+    assert 0.4 < evidence.agree.mean() < 0.95
+    assert drafting
+    for kept in drafting:
+        assert kept.outcomes.keys() <= {"stop", "length"}
+        assert kept.measured.acceptance_length > 1
+    for choice in plan.choices.values():
+        assert choice.confirmed
+    assert tune(one, tiny_engines) == plan

@@ -159,3 +159,13 @@ class VirtualSession:
         active.out += len(tokens)
         finish = "stop" if len(ends) else "length" if active.out >= active.request.max_tokens else None
         return Chunk(tuple(tokens.tolist()), now, drafted, len(tokens) - 1, finish)
+
+
+class Wrong(VirtualSession):
+    """Says another token than the target whenever it drafted, in one request of three."""
+
+    def _round(self, active):
+        chunk = super()._round(active)
+        if chunk.accepted and len(active.request.token_ids) % 3 == 0:
+            return Chunk((*chunk.token_ids[:-1], 999), chunk.t_ns, chunk.drafted, chunk.accepted, chunk.finish)
+        return chunk
