@@ -79,6 +79,12 @@ def _seconds(request: RequestTimes) -> float:
     return float(request.token_ns[-1] - request.sent_ns) / NS_PER_S
 
 
+def with_replays(seen: Confirmation) -> tuple[Candidate, ...]:
+    """The prediction for every length, with the measured speedup where it was replayed."""
+    against_off = {one.draft_len: speedup(one, seen.off) for one in seen.finalists}
+    return tuple(one.model_copy(update={"replayed": against_off.get(one.draft_len)}) for one in seen.candidates)
+
+
 def decide(budgets: Mapping[str, Budget], seen: Confirmation) -> dict[str, Choice]:
     """The choice for every budget.
 

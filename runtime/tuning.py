@@ -17,7 +17,7 @@ from specbuild.plan import Graph, Plan
 from specbuild.profile import Profile
 from specbuild.runtime import metrics, stages
 from specbuild.runtime.arrivals import Arrivals
-from specbuild.runtime.decide import Confirmation, Replayed, decide
+from specbuild.runtime.decide import Confirmation, Replayed, decide, with_replays
 from specbuild.runtime.environment import environment
 from specbuild.runtime.evidence import join
 from specbuild.runtime.predict import finalists
@@ -174,7 +174,7 @@ def _plan(work: Work, found: _Found) -> Plan:
             "held_out": sum(len(part.requests) for part in off.parts),
         },
         off=metrics.measure(off.parts, OFF, profile.budgets),
-        candidates=found.confirmation.candidates,
+        candidates=with_replays(found.confirmation),
         choices=decide(profile.budgets, found.confirmation),
         budgets=profile.budgets,
         evidence_digest=found.evidence.digest(),

@@ -9,11 +9,11 @@ import click
 
 from specbuild.cli.options import json_option, profile_argument, store_option
 from specbuild.console import result, result_json, say
-from specbuild.profile import Profile
 
 if TYPE_CHECKING:
     from specbuild.measurement import Measurement
     from specbuild.plan import Graph
+    from specbuild.profile import Profile
 
 
 def _draft_len(value: str) -> int:
@@ -58,6 +58,7 @@ def command(
     """
     from specbuild import runtime
     from specbuild.builder import find_engines
+    from specbuild.profile import Profile
     from specbuild.runtime.arrivals import Arrivals
     from specbuild.runtime.benching import path_of
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from specbuild.cli.options import json_option, profile_argument, store_option
 from specbuild.console import result, result_json, say
 from specbuild.errors import BudgetError, Fault
-from specbuild.plan import Plan
-from specbuild.profile import Profile
+
+if TYPE_CHECKING:
+    from specbuild.plan import Plan
+    from specbuild.profile import Profile
 
 
 @click.command("tune")
@@ -32,6 +35,7 @@ def command(profile: Path, max_minutes: float, fresh: bool, store: Path | None, 
     """
     from specbuild import runtime
     from specbuild.builder import find_engines
+    from specbuild.profile import Profile
     from specbuild.report.terminal import plan_table
 
     loaded = Profile.load(profile)
@@ -47,13 +51,16 @@ def command(profile: Path, max_minutes: float, fresh: bool, store: Path | None, 
 
 
 def _missed(profile: Profile, plan: Plan) -> list[Fault]:
-    """The budgets that nothing keeps, each with the last of its reasons: the limit and what was measured."""
+    """The budgets that are not kept, each with the last of its reasons: the limit and what was measured."""
     return [
-        Fault(
-            f"budget {name!r}: {choice.reasons[-1]}",
-            profile.where("budgets", name),
-            "relax it, or take a faster target or draft; the plan is written and says what is best",
-        )
+        Fault(f"budget {name!r}: {choice.reasons[-1]}", profile.where("budgets", name), _fix(plan, name))
         for name, choice in plan.choices.items()
         if not choice.meets_budget
     ]
+
+
+def _fix(plan: Plan, name: str) -> str:
+    limits, measured = plan.budgets[name], plan.choices[name].measured
+    if any(key.removesuffix("_ms") not in measured.quantiles_ms for key in limits):
+        return "give it more time (--max-minutes) or a longer trace; the plan is written"
+    return "relax it, or take a faster pair; the plan is written and says what is best"
