@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,22 @@ MARKER = "example.json"
 SHIPPED = Path(specbuild.profiles.__file__).parent
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_DRAFT_LAYERS = (0, 1, 28, 29)
-WIDENED: dict[str, dict[str, Any]] = {
-    "made": {"model": "demo", "layers": 16, "hidden": 1024, "noise": 11.0, "seed": 1},
-    "tiny": {"model": "tiny", "layers": 12, "hidden": 448, "noise": 4.0, "seed": 1},
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A target made around a shipped model: what `widen` is told."""
+
+    model: str
+    layers: int
+    hidden: int
+    noise: float
+    seed: int
+
+
+WIDENED = {
+    "made": Widened("demo", layers=16, hidden=1024, noise=11.0, seed=1),
+    "tiny": Widened("tiny", layers=12, hidden=448, noise=4.0, seed=1),
 }
 
 
@@ -52,20 +66,20 @@ def write_example(name: str, out: Path) -> Path:
         _MAKERS[name](name, folder / "models")
         shutil.copyfile(SHIPPED / f"{name}.yaml", folder / "profile.yaml")
         shutil.copyfile(_traffic(name), folder / "traffic.jsonl")
-        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(folder)}
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
         modelfolder.write_json(folder / MARKER, {"example": name, "sources": sources, "sizes": sizes})
     return out / "profile.yaml"
 
 
 def _make_widened(name: str, models: Path) -> None:
-    settings = dict(WIDENED[name])
-    shipped = SHIPPED / "models" / settings.pop("model")
-    draft = models / "draft"
+    made = WIDENED[name]
+    shipped, draft = SHIPPED / "models" / made.model, models / "draft"
     draft.mkdir()
     for file in (modelfolder.CONFIG, modelfolder.WEIGHTS):
         shutil.copyfile(shipped / file, draft / file)
     modelfolder.copy_tokenizer(shipped, draft)
-    widen(draft, models / "target", **settings)
+    widen(draft, models / "target", layers=made.layers, hidden=made.hidden, noise=made.noise, seed=made.seed)
 
 
 def _make_smollm2(_: str, models: Path) -> None:
@@ -100,8 +114,8 @@ def _digest_of_sources(name: str) -> str:
     files = [SHIPPED / f"{name}.yaml", _traffic(name)]
     settings: dict[str, Any] = {"layers": SMOLLM2_DRAFT_LAYERS}
     if name in WIDENED:
-        settings = WIDENED[name]
-        files += [SHIPPED / "models" / settings["model"] / file for file in (modelfolder.CONFIG, modelfolder.WEIGHTS)]
+        settings = asdict(WIDENED[name])
+        files += [SHIPPED / "models" / WIDENED[name].model / file for file in (modelfolder.CONFIG, modelfolder.WEIGHTS)]
     digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     return digest_of({"files": digests, "settings": settings})
 
@@ -110,12 +124,7 @@ def _is_finished(out: Path, name: str, sources: str) -> bool:
     """True where ``out`` is this example with every file at the size it was written with."""
     try:
         marker = json.loads((out / MARKER).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        same = (marker["example"], marker["sources"]) == (name, sources)
+        return same and all((out / file).stat().st_size == size for file, size in marker["sizes"].items())
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return False
-    sizes = {path.relative_to(out).as_posix(): path.stat().st_size for path in _files(out)}
-    wanted: dict[str, int] = marker["sizes"]
-    return (marker["example"], marker["sources"]) == (name, sources) and wanted.items() <= sizes.items()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MARKER)

@@ -52,6 +52,15 @@ def write_gguf(
     writer.add_chat_template("{{ messages }}")
     for key in extra:
         writer.add_float32(key, 2.0)
+    add_tensors(writer, model, config, q8=q8)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def add_tensors(writer: gguf.GGUFWriter, model: Path, config: dict, *, q8: bool) -> None:
     ours = {hf: f"blk.{{}}.{name}.weight" for name, hf in BLOCK_TENSORS.items()}
     heads = {"self_attn.q_proj": config["num_attention_heads"], "self_attn.k_proj": config["num_key_value_heads"]}
     for name, tensor in modelfolder.read_tensors(model).items():
@@ -66,11 +75,6 @@ def write_gguf(
             writer.add_tensor(name, gguf.quantize(tensor, kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, np.ascontiguousarray(tensor))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def test_the_network_computes_what_the_original_does(tmp_path):
