@@ -153,6 +153,13 @@ def test_the_schema_and_the_class_accept_the_same(tmp_path: Path, change: dict[s
     assert accepts(schema, value, schema) is loads(tmp_path / "p.yaml")
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_profiles_are_valid_for_both(path: Path) -> None:
+    schema = json.loads((ROOT / "profiles" / "schema.json").read_text(encoding="utf-8"))
+    assert Profile.load(path).name == path.stem
+    assert accepts(schema, yaml.safe_load(path.read_text(encoding="utf-8")), schema)
+
+
 def loads(path: Path) -> bool:
     try:
         Profile.load(path)
