@@ -135,11 +135,13 @@ def _decode_ms(one: Walk, steps: StepTimes, running: Mapping[int, float]) -> flo
 def finalists(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The draft lengths worth replaying: the fastest, and the shortest that is predicted within 5% of it.
 
-    Where there is no such one, the second fastest if it is within 10%. The fastest is replayed even where it is
-    predicted to lose: the plan then shows by how much.
+    Where there is no such one, the second fastest if it is within 10%. One that is predicted to lose is replayed
+    alone: the plan then shows by how much.
     """
     ranked = sorted((one for one in found if one.draft_len), key=lambda one: (-one.speedup, one.draft_len))
     best = ranked[0]
+    if best.speedup < 1:
+        return (best,)
     near = [one for one in ranked if one.draft_len < best.draft_len and one.speedup >= 0.95 * best.speedup]
     if near:
         return best, min(near, key=lambda one: one.draft_len)

@@ -74,6 +74,10 @@ class Work:
         """Requests decoded at once at most."""
         return self.profile.limits.max_batch_size
 
+    def least(self, single: int, many: int) -> int:
+        """Groups that are replayed whatever the time: groups of a request, or of many at once."""
+        return many if self.arrivals.kind == "recorded" or self.arrivals.concurrency > 1 else single
+
     def mark_ns(self, stage: str) -> int:
         """When a stage should have ended."""
         return self.begun_ns + round(self.max_minutes * 60 * USED * MARKS[stage] * NS_PER_S)
@@ -104,7 +108,7 @@ def open_graph(work: Work, graph: Graph, sessions: dict[Graph, Session]) -> None
 
 def baseline(work: Work, session: Session) -> Replayed:
     """Off over the first half."""
-    span = Span(least=2 if work.arrivals.concurrency > 1 else 4, until_ns=work.mark_ns("baseline"))
+    span = Span(work.least(4, 2), work.mark_ns("baseline"))
     with _groups("baseline: the target alone", work.first) as on_done:
         lanes = [Lane(session, OFF)]
         return interleave(lanes, work.first, work.arrivals, span, clock=work.tools.clock, on_done=on_done)[0]
@@ -187,7 +191,7 @@ def compare_graphs(work: Work, sessions: Mapping[Graph, Session], best: Mapping[
     lanes = [
         Lane(sessions[graph], policy) for graph in sessions for policy in (OFF, PolicySpec.fixed(best[graph].draft_len))
     ]
-    span = Span(least=2, until_ns=work.mark_ns("graphs"))
+    span = Span(work.least(2, 1), work.mark_ns("graphs"))
     with _groups(f"compare graphs: {' and '.join(sessions)}", work.first) as on_done:
         found = interleave(lanes, work.first, work.arrivals, span, clock=work.tools.clock, on_done=on_done)
     rates = {
@@ -231,7 +235,7 @@ def confirm(work: Work, session: Session, lengths: Sequence[int]) -> list[Replay
         if not key.startswith("itl")
     ]
     wanted = max(WANTED, math.ceil(max((needed(q) for q in quantiles), default=0) / size))
-    span = Span(5, work.mark_ns("confirm"), wanted, work.end_ns)
+    span = Span(work.least(5, 4), work.mark_ns("confirm"), wanted, work.end_ns)
     lanes = [Lane(session, PolicySpec.fixed(draft_len)) for draft_len in (0, *lengths)]
     words = ", ".join(str(lane.policy) for lane in lanes)
     with _groups(f"confirm on held-out requests: {words}", work.held_out) as on_done:

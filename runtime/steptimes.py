@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Literal
 
@@ -134,7 +134,7 @@ def _rounds(session: Session, prompts: Sequence[Prepared], draft_len: int, clock
     inbox: Inbox = SimpleQueue()
     handles: list[Handle] = []
     chunks: dict[int, list[Chunk]] = {}
-    longest = (ROUNDS + 2 * len(prompts)) * (draft_len + 1) + 1
+    longest = (ROUNDS + 1 + 2 * len(prompts)) * (draft_len + 1) + 1
     for key, prompt in enumerate(prompts):
         chunks[key] = []
         handles.append(session.submit(_greedy(prompt, draft_len, longest), _into(inbox, key)))
@@ -163,18 +163,26 @@ def _into(inbox: Inbox, key: int) -> Callable[[Chunk], None]:
     return lambda chunk: inbox.put((key, chunk))
 
 
+def _begun(chunks: Iterable[Sequence[Chunk]]) -> int | None:
+    """When the last request had its first round behind it, in which the draft reads the prompt; None before that."""
+    seconds = [found[1].t_ns if len(found) > 1 else None for found in chunks]
+    return None if None in seconds else max(time for time in seconds if time is not None)
+
+
 def _enough(chunks: dict[int, list[Chunk]]) -> bool:
-    """Whether every request had ``ROUNDS`` rounds since the last of them began."""
-    if not all(chunks.values()):
-        return False
-    begun = max(found[0].t_ns for found in chunks.values())
-    return all(sum(chunk.t_ns > begun for chunk in found) >= ROUNDS for found in chunks.values())
+    """Whether every request had ``ROUNDS`` rounds since then."""
+    begun = _begun(chunks.values())
+    return begun is not None and all(sum(chunk.t_ns > begun for chunk in found) >= ROUNDS for found in chunks.values())
 
 
 def _gaps(chunks: dict[int, list[Chunk]]) -> Floats:
-    carried = [np.array([chunk.t_ns for chunk in found if chunk.token_ids], np.int64) for found in chunks.values()]
-    begun, ended = max(times[0] for times in carried), min(times[-1] for times in carried)
-    gaps: Floats = np.concatenate([np.diff(times[(times >= begun) & (times <= ended)]) for times in carried])
+    carried = [[chunk for chunk in found if chunk.token_ids] for found in chunks.values()]
+    begun = _begun(carried)
+    ended = min((found[-1].t_ns for found in carried if found), default=0)
+    times = [np.array([chunk.t_ns for chunk in found], np.int64) for found in carried]
+    gaps: Floats = np.concatenate(
+        [np.diff(one[(one >= begun) & (one <= ended)]) if begun is not None else np.empty(0) for one in times]
+    )
     if not len(gaps):
         raise ServerError("requests ended before a round could be timed", fix="raise limits.max_seq_len")
     return gaps / NS_PER_MS

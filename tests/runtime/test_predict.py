@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from virtual_session import VirtualClock, VirtualSession, agreement, prepared
 
 from specbuild.evidence import Evidence
+from specbuild.plan import Candidate
 from specbuild.runtime import metrics
 from specbuild.runtime.arrivals import Arrivals, Load
 from specbuild.runtime.policy import fixed
-from specbuild.runtime.predict import walk
+from specbuild.runtime.predict import candidates, finalists, walk
 from specbuild.runtime.replay import replay
+from specbuild.runtime.steptimes import StepTimes
 
 END = 0
 
@@ -159,3 +161,57 @@ def test_requests_of_one_token_have_no_round():
     assert found.rounds.tolist() == [0, 0]
     assert found.tokens_per_round == 1
     assert found.acceptance_per_position == (0.0, 0.0)
+
+
+def candidate(draft_len, speed):
+    return Candidate(draft_len=draft_len, tokens_per_round=1, round_ms=1, tpot_ms=1, speedup=speed)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "chosen"),
+    [
+        ([1.0, 1.4, 1.9, 2.0, 1.95], [3, 2]),  # the shortest within 5%
+        ([1.0, 1.4, 1.7, 2.0, 1.85], [3, 4]),  # else the second within 10%
+        ([1.0, 1.4, 1.7, 2.0, 1.5], [3]),
+        ([1.0, 0.9, 0.8], [1]),  # predicted to lose: the best alone
+        ([1.0, 1.2], [1]),
+    ],
+)
+def test_finalists_are_the_best_and_what_is_near_it(speeds, chosen):
+    found = [candidate(draft_len, speed) for draft_len, speed in enumerate(speeds)]
+    assert [one.draft_len for one in finalists(found)] == chosen
+
+
+def steps(medians, batches=(1,)):
+    lengths = tuple(range(len(medians[0])))
+    flat = tuple((1.0,) * len(lengths) for _ in batches)
+    return StepTimes(
+        graph="fused",
+        batch_sizes=batches,
+        draft_lens=lengths,
+        median_ms=tuple(map(tuple, medians)),
+        spread=flat,
+        rounds=tuple((9,) * len(lengths) for _ in batches),
+    )
+
+
+def test_candidates_are_rounds_times_their_time_and_what_lies_beside():
+    one = evidence([[True] * 9], max_tokens=[9])
+    walks = [walk(one, draft_len) for draft_len in (0, 3)]
+    off, three = candidates(walks, steps([[10.0, 12.0, 14.0, 16.0]]), {1: 1.0}, spent_ms=100.0)
+    assert (off.tokens_per_round, off.round_ms, off.tpot_ms, off.speedup) == (1, 10, 10, 1)
+    assert three.round_ms == 16  # two rounds that draft three each: 8 tokens behind the first
+    assert three.tpot_ms == 4
+    assert three.speedup == pytest.approx((20 + 80) / (20 + 32))
+
+
+def test_requests_that_run_together_share_their_rounds():
+    """A request that never drafts waits for the drafts of those beside it."""
+    both = evidence([[True] * 9, [False] * 9], max_tokens=[9, 9])
+    walks = [walk(both, draft_len) for draft_len in (0, 3)]
+    table = steps([[10.0, 12.0, 14.0, 16.0], [10.0, 30.0, 50.0, 70.0]], batches=(1, 2))
+    _, alone = candidates(walks, table, {1: 1.0}, spent_ms=0.0)
+    _, shared = candidates(walks, table, {2: 1.0}, spent_ms=0.0)
+    drafted, rounds = 3 + 3 + 3 * 5 + 2 + 1, 2 + 8
+    assert shared.round_ms == pytest.approx(10 + 20 * drafted / rounds)
+    assert alone.round_ms == pytest.approx((7 * 16 + 14 + 12 + 10) / rounds)
