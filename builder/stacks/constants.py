@@ -9,6 +9,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import Type
 from openvino import opset13 as op
+from openvino._offline_transformations import compress_model_transformation
 
 from specbuild.builder.weights import to_bf16
 from specbuild.errors import BuildError
@@ -32,7 +33,22 @@ def matrix(name: str, raw: npt.NDArray[Any], stored: str, dtype: WeightDtype) ->
     held.data.view(bits.dtype)[...] = bits
     constant = ov.op.Constant(held)
     constant.set_friendly_name(name)
-    return constant if wanted == "F32" else op.convert(constant, "f32")
+    return constant if wanted == "F32" else _decompressed(constant)
+
+
+def _decompressed(constant: Any) -> Any:
+    """A constant of 16 bits widened by a node that the plugins know as a decompression.
+
+    They would fold any other Convert into a float32 constant, at twice the memory. Python cannot set that mark, so a
+    node that OpenVINO's own compression pass has marked is given this constant as its input.
+    """
+    placeholder = op.constant(np.zeros(1, np.float32))
+    donor = ov.Model([op.result(placeholder)], [], "donor")
+    compress_model_transformation(donor)
+    (convert,) = (node for node in donor.get_ops() if node.get_type_name() == "Convert")
+    convert.input(0).replace_source_output(constant.output(0))
+    convert.validate_and_infer_types()
+    return convert
 
 
 def _float32(raw: npt.NDArray[Any], stored: str) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-GRAPH_SCHEMA = 1
+GRAPH_SCHEMA = 2
 """Version of the graphs that llama_graph makes; part of every engine's key."""
 
 _QKV = ("q_proj", "k_proj", "v_proj")

@@ -84,3 +84,16 @@ def test_a_weight_beyond_fp16_is_refused(tmp_path):
     with pytest.raises(BuildError, match=r"layers.1.mlp.up_proj.weight holds 9.98e\+04, beyond fp16"):
         build(folder, "fp16")
     build(folder, "bf16")
+
+
+def test_16_bit_weights_are_marked_as_compressed(tmp_path):
+    """Unmarked they would be folded to float32 when the engine is loaded: twice the memory."""
+    from specbuild.builder import ir
+
+    ir.save(build(write_model(tmp_path / "m"), "bf16"), tmp_path / "openvino_model.xml")
+    nodes = ir.read(tmp_path / "openvino_model.xml").get_ordered_ops()
+    converts = [
+        node for node in nodes if node.get_type_name() == "Convert" and len(node.get_output_partial_shape(0)) == 2
+    ]
+    marked = [node for node in converts if "decompression_0" in node.get_rt_info()]
+    assert len(marked) == 7 * 2 + 1
