@@ -118,7 +118,7 @@ class _Pipeline:
 
     def load(self) -> Any:
         if self._inner is None:
-            self._inner = _load(self._spec, self._draft, self._pool.blocks)
+            self._inner = load_pipeline(self._spec, self._draft, self._pool.blocks)
         return self._inner
 
     def add(self, ticket: Ticket, request: Generate, draft_len: int) -> bool:
@@ -131,7 +131,7 @@ class _Pipeline:
         reserved = self._pool.open(len(request.token_ids) + request.max_tokens + self._slack)
         if reserved is None:
             return False
-        config = _config(request, draft_len, self._spec.eos_ids)
+        config = generation_config(request, draft_len, self._spec.eos_ids)
         self._next_id += 1
         handle = self.load().add_request(self._next_id, Tensor(np.array([request.token_ids], np.int64)), config)
         self._flights[ticket] = _Flight(request, handle, draft_len, reserved)
@@ -231,7 +231,11 @@ def _pool(spec: SessionSpec, draft: Path | None, slack: int) -> BlockPool:
     return BlockPool(max(1, min(needed, affordable)), BLOCK_TOKENS)
 
 
-def _load(spec: SessionSpec, draft: Path | None, blocks: int) -> Any:
+def load_pipeline(spec: SessionSpec, draft: Path | None, blocks: int) -> Any:
+    """A GenAI pipeline, with ``draft`` or of the target alone, whose models each have so many KV blocks.
+
+    Raises ToolchainError where GenAI cannot load it.
+    """
     import openvino_genai
 
     properties = plugin_properties(spec.numerics)
@@ -246,7 +250,8 @@ def _load(spec: SessionSpec, draft: Path | None, blocks: int) -> Any:
         raise ToolchainError(f"OpenVINO GenAI cannot load it: {error}", where=str(spec.target)) from error
 
 
-def _config(request: Generate, draft_len: int, eos_ids: tuple[int, ...]) -> Any:
+def generation_config(request: Generate, draft_len: int, eos_ids: tuple[int, ...]) -> Any:
+    """GenAI's words for a request; draft_len 0 for a pipeline of the target alone."""
     import openvino_genai
 
     config = openvino_genai.GenerationConfig()
