@@ -13,8 +13,8 @@ _EXPORT = ("optimum", "optimum-intel", "torch")
 LIBRARIES = (*_ENGINE, "nncf", *_EXPORT)
 
 INSTALL_EXPORT = (
-    "pip install torch --index-url https://download.pytorch.org/whl/cpu, then pip install --no-deps optimum "
-    "optimum-intel (plain, they bring torchvision and a CUDA torch), or name a model that the graph exporter knows"
+    "install a CPU build of torch, then pip install --no-deps optimum==2.3.0 optimum-intel==2.2.0 (without --no-deps "
+    "they bring torchvision and a CUDA build of torch); in a checkout, make export does it"
 )
 
 

@@ -183,7 +183,7 @@ def test_the_graph_is_taken_where_it_can_be():
 
 @pytest.mark.parametrize(
     ("missing", "fix"),
-    [("openvino", "specbuild[openvino]"), ("nncf", "specbuild[openvino]"), ("torch", "whl/cpu")],
+    [("openvino", "specbuild[openvino]"), ("nncf", "specbuild[openvino]"), ("torch", "CPU build of torch")],
 )
 def test_a_missing_library_says_how_to_install_it(missing, fix):
     tools = Toolchain({name: "1" for name in LIBRARIES if name != missing})
