@@ -185,9 +185,9 @@ def lag_ms(parts: Sequence[Timeline]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def running_shares(parts: Sequence[Timeline], at_most: int) -> dict[int, float]:
+def running_shares(parts: Sequence[Timeline], at_most: int) -> dict[float, float]:
     """Requests being decoded at once -> the share of the measured requests' rounds that had so many."""
-    counts: Counter[int] = Counter()
+    counts: Counter[float] = Counter()
     for part in parts:
         alive = [request for request in (*part.requests, *part.fillers) if len(request.token_ns)]
         begun = np.sort(np.array([request.token_ns[0] for request in alive], np.int64))

@@ -21,6 +21,8 @@ from specbuild.runtime.steptimes import StepTimes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+SETTLE = 3
+"""Turns until speed and requests at once agree."""
 
 
 @dataclass(frozen=True)
@@ -95,29 +97,36 @@ def _padded(evidence: Evidence, lengths: Ints, width: int) -> Floats:
 
 
 def candidates(
-    walks: Sequence[Walk], steps: StepTimes, running: Mapping[int, float], spent_ms: float
+    walks: Sequence[Walk], steps: StepTimes, running: Mapping[float, float], spent_ms: float, *, thins: bool = False
 ) -> tuple[Candidate, ...]:
     """Evidence over step times: each walk's speed, off (the walk of length 0) among them.
 
-    running: requests at once -> the share of rounds that had so many. spent_ms: what the requests of the evidence took
-    under off, summed. Its part beyond off's rounds is reading prompts, their own and those of requests beside them; no
-    draft length changes it.
+    running: requests at once under off -> the share of rounds that had so many. spent_ms: what the requests of the
+    evidence took under off, summed. Its part beyond off's rounds is reading prompts, their own and those of requests
+    beside them; no draft length changes it. thins: requests arrive when they do (recorded times), so faster ones have
+    fewer beside them (Little's law); in a closed loop they do not.
     """
-    times = {one.draft_len: _decode_ms(one, steps, running) for one in walks}
-    beside = max(spent_ms - times[0], 0.0)
-    return tuple(
-        Candidate(
-            draft_len=one.draft_len,
-            tokens_per_round=one.tokens_per_round,
-            round_ms=times[one.draft_len] / max(float(one.rounds.sum()), 1.0),
-            tpot_ms=times[one.draft_len] / max(one.tokens, 1),
-            speedup=(beside + times[0]) / max(beside + times[one.draft_len], 1e-9),
+    off_ms = _decode_ms(walks[0], steps, running)
+    beside = max(spent_ms - off_ms, 0.0)
+    found = []
+    for one in walks:
+        took = _decode_ms(one, steps, running)
+        for _ in range(SETTLE if thins else 0):
+            share = (beside + took) / max(beside + off_ms, 1e-9)
+            took = _decode_ms(one, steps, {1 + (batch - 1) * share: part for batch, part in running.items()})
+        found.append(
+            Candidate(
+                draft_len=one.draft_len,
+                tokens_per_round=one.tokens_per_round,
+                round_ms=took / max(float(one.rounds.sum()), 1.0),
+                tpot_ms=took / max(one.tokens, 1),
+                speedup=(beside + off_ms) / max(beside + took, 1e-9),
+            )
         )
-        for one in walks
-    )
+    return tuple(found)
 
 
-def _decode_ms(one: Walk, steps: StepTimes, running: Mapping[int, float]) -> float:
+def _decode_ms(one: Walk, steps: StepTimes, running: Mapping[float, float]) -> float:
     """Expected time of all rounds of a walk, summed over its requests.
 
     Requests that run together share their rounds, whatever each of them drafts: such a round takes as long as one in

@@ -143,16 +143,16 @@ def scorer(work: Work, role: str) -> Scorer:
     return work.tools.scorer(engine.folder, work.profile.numerics, work.profile.limits.max_seq_len)
 
 
-def running(work: Work, off: Replayed) -> dict[int, float]:
+def running(work: Work, off: Replayed) -> dict[float, float]:
     """Requests at once -> share of rounds, as the load asks (closed) or as the baseline saw it (recorded)."""
     if work.arrivals.kind == "closed":
         return {min(work.arrivals.concurrency, work.slots): 1.0}
     return metrics.running_shares(off.parts, work.slots) or {1: 1.0}
 
 
-def step_times(work: Work, session: Session, shares: Mapping[int, float]) -> StepTimes:
+def step_times(work: Work, session: Session, shares: Mapping[float, float]) -> StepTimes:
     """Round times at the batch sizes that the load has."""
-    sizes = sorted(shares)
+    sizes = sorted(map(int, shares))
     batches = {sizes[0], sizes[len(sizes) // 2], sizes[-1]}
     prompts = sorted((r for load in work.first for r in load.requests), key=lambda request: len(request.token_ids))
     middle = prompts[len(prompts) // 4 : len(prompts) // 4 * 3 + 1]
@@ -169,13 +169,13 @@ def step_times(work: Work, session: Session, shares: Mapping[int, float]) -> Ste
 
 
 def forecast(
-    work: Work, seen: Evidence, off: Replayed, steps: StepTimes, shares: Mapping[int, float]
+    work: Work, seen: Evidence, off: Replayed, steps: StepTimes, shares: Mapping[float, float]
 ) -> tuple[Candidate, ...]:
     """Every draft length, off included, by evidence and step times."""
     lengths = range(work.profile.limits.max_draft_len + 1)
     walks = [walk(seen, draft_len, greedy_only=steps.graph == "fused") for draft_len in lengths]
     spent_ms = sum(metrics.latency(request).e2e for request in finished(off))
-    return candidates(walks, steps, shares, spent_ms)
+    return candidates(walks, steps, shares, spent_ms, thins=work.arrivals.kind == "recorded")
 
 
 @dataclass(frozen=True)

@@ -126,3 +126,11 @@ def test_acceptance_is_over_rounds_that_drafted_that_far():
 def test_lag_is_how_late_requests_were_sent():
     lag = metrics.lag_ms([timeline(request([(9, 1)], sent=3, scheduled=1), request([(9, 1)], sent=5, scheduled=5))])
     assert lag == {"p50": 1.0, "max": 2.0}
+
+
+def test_running_shares_count_the_requests_in_flight_at_every_round():
+    one = request([(0, 1), (10, 1), (20, 1), (30, 1)])
+    two = request([(15, 1), (20, 1), (60, 1)], name="b")
+    assert metrics.running_shares([timeline(one, two)], 8) == pytest.approx({1.0: 2 / 5, 2.0: 3 / 5})
+    assert metrics.running_shares([timeline(one, two)], 1) == {1.0: 1.0}
+    assert metrics.running_shares([timeline(request([(5, 1)]))], 8) == {}

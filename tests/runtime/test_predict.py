@@ -215,3 +215,17 @@ def test_requests_that_run_together_share_their_rounds():
     drafted, rounds = 3 + 3 + 3 * 5 + 2 + 1, 2 + 8
     assert shared.round_ms == pytest.approx(10 + 20 * drafted / rounds)
     assert alone.round_ms == pytest.approx((7 * 16 + 14 + 12 + 10) / rounds)
+
+
+def test_at_recorded_times_faster_requests_have_fewer_beside_them():
+    """Little's law at its fixed point: requests at once beside one's own shrink as the time of a request does."""
+    one = evidence([[True] * 41], max_tokens=[41])
+    table = steps([[10.0, 12.0, 14.0, 16.0], [20.0, 30.0, 40.0, 50.0]], batches=(1, 3))
+    walks = [walk(one, draft_len) for draft_len in (0, 3)]
+    _, closed = candidates(walks, table, {3: 1.0}, spent_ms=0.0)
+    off, thinned = candidates(walks, table, {3: 1.0}, spent_ms=0.0, thins=True)
+    assert off.speedup == pytest.approx(1)
+    assert closed.round_ms == pytest.approx(50)
+    assert thinned.speedup > closed.speedup
+    running = 1 + 2 / thinned.speedup
+    assert thinned.round_ms == pytest.approx(16 + (running - 1) / 2 * 34, rel=0.05)
