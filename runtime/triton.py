@@ -110,31 +110,37 @@ class _Call:
 
     stream: Any
     on_chunk: OnChunk = field(repr=False)
+    finished: bool = False
 
     def cancel(self) -> None:
-        """End it; the server notices within some 20 ms."""
-        self.stream.cancel()
+        """End it; the server notices within some 20 ms.
+
+        An RPC that is cancelled behind its last response leaves the model in use for ever (Triton 2.51): then not.
+        """
+        if not self.finished:
+            self.stream.cancel()
 
     def run(self) -> None:
         """Deliver chunks until the last one; a broken stream ends with ``error``."""
-        finish: Finish | None = None
         try:
-            for response in self.stream:
+            for response in self.stream:  # to its end, behind the last response too: leaving early would cancel it
                 t_ns = now_ns()
                 if response.error_message:
-                    self.on_chunk(Chunk((), t_ns, finish="error", detail=response.error_message))
-                    return
+                    self._deliver(Chunk((), t_ns, finish="error", detail=response.error_message))
+                    continue
                 for chunk in _chunks(response.infer_response, t_ns):
-                    finish = chunk.finish
-                    self.on_chunk(chunk)
+                    self._deliver(chunk)
+            self._deliver(Chunk((), now_ns(), finish="error", detail="the stream ended before the answer"))
         except grpc.RpcError as error:
-            if finish is None:
-                cancelled = error.code() == grpc.StatusCode.CANCELLED
-                end: Finish = "cancelled" if cancelled else "error"
-                self.on_chunk(Chunk((), now_ns(), finish=end, detail="" if cancelled else _reason(error)))
-            return
-        if finish is None:
-            self.on_chunk(Chunk((), now_ns(), finish="error", detail="the stream ended before the answer"))
+            cancelled = error.code() == grpc.StatusCode.CANCELLED
+            end: Finish = "cancelled" if cancelled else "error"
+            self._deliver(Chunk((), now_ns(), finish=end, detail="" if cancelled else _reason(error)))
+
+    def _deliver(self, chunk: Chunk) -> None:
+        """Nothing follows a chunk with ``finish``."""
+        if not self.finished:
+            self.finished = chunk.finish is not None
+            self.on_chunk(chunk)
 
 
 def _chunks(response: Any, t_ns: int) -> Iterator[Chunk]:

@@ -20,7 +20,7 @@ def ask(url: str, model: str, prompt: str, **settings: Any) -> Iterator[dict[str
         inputs.append(tensor.set_data_from_numpy(np.array([value], dtype)))
     responses: queue.Queue[Any] = queue.Queue()
     with triton.InferenceServerClient(url) as client:
-        client.start_stream(lambda result, error: responses.put(error or result), headers={"triton_grpc_error": "true"})
+        client.start_stream(lambda result, error: responses.put(error or result))
         client.async_stream_infer(model, inputs)
         done = False
         while not done:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from specbuild.engine import MANIFEST, Engine, Engines, Manifest
-from specbuild.plan import Choice, Interval, Measured, Plan, PolicySpec
+from specbuild.plan import Choice, Graph, Interval, Measured, Plan, PolicySpec
 
 PROFILE = """\
 name: tiny
@@ -58,7 +58,7 @@ def _engine(folder: Path, role: str) -> Engine:
     return Engine.open(folder)
 
 
-def plan_of(engines: Engines, policies: dict[str, PolicySpec]) -> Plan:
+def plan_of(engines: Engines, policies: dict[str, PolicySpec], *, graph: Graph = "orchestrated") -> Plan:
     """A plan with these policies; its figures are made up and nothing here reads them."""
     return Plan(
         key="0" * 64,
@@ -66,7 +66,7 @@ def plan_of(engines: Engines, policies: dict[str, PolicySpec]) -> Plan:
         pair_digest=engines.digest,
         trace_digest="1" * 64,
         numerics="exact",
-        graph="orchestrated",
+        graph=graph,
         arrivals="closed, 1 at once",
         requests={"trace": 8, "baseline": 4, "held_out": 4},
         off=_measured(PolicySpec.fixed(0)),

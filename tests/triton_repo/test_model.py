@@ -135,7 +135,7 @@ def test_an_error_of_the_session_reaches_the_client(model: Any) -> None:
     sender, on_chunk = _ask(model)
     on_chunk(Chunk((), 1, finish="error", detail="the KV cache is full"))
     _until(lambda: len(sender.sent) == 1)
-    assert (sender.sent[0][0].code, str(sender.sent[0][0])) == ("INTERNAL", "the KV cache is full")
+    assert (sender.sent[0][0].code, str(sender.sent[0][0])) == ("INTERNAL", "INTERNAL: the KV cache is full")
 
 
 def test_text_that_cannot_be_made_ends_that_request_only(model: Any) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -41,13 +41,34 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 @dataclass(eq=False)
 class Stream:
-    """A request in flight: Triton's end, the session's end, and the answer between them."""
+    """A request in flight: Triton's end, the session's end, and the answer between them.
+
+    Asking Triton whether a request is cancelled while, or after, its final response leaves crashes the server (the
+    response factory is gone by then): one lock keeps the two apart.
+    """
 
     sender: Any
     answer: Answer
     band: str
     handle: Handle | None = None
     cancelled: bool = False
+    closed: bool = False
+    """The final response is out."""
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def send(self, response: Any, *, final: bool) -> None:
+        """Send a response; nothing follows the final one."""
+        with self.lock:
+            if not self.closed:
+                self.sender.send(response, flags=FINAL if final else 0)
+                self.closed = final
+
+    def notice_cancel(self) -> None:
+        """Cancel the request where its client gave it up."""
+        with self.lock:
+            self.cancelled = not self.closed and self.sender.is_cancelled()
+        if self.cancelled and self.handle:
+            self.handle.cancel()
 
 
 class TritonPythonModel:
@@ -78,9 +99,9 @@ class TritonPythonModel:
             try:
                 self._take(request, sender)
             except InvalidRequestError as error:
-                _refuse(sender, pb_utils.TritonError.INVALID_ARG, str(error))
+                sender.send(_refusal("INVALID_ARGUMENT", str(error)), flags=FINAL)
             except ServerError as error:
-                _refuse(sender, pb_utils.TritonError.UNAVAILABLE, str(error))
+                sender.send(_refusal("UNAVAILABLE", str(error)), flags=FINAL)
 
     def finalize(self) -> None:
         """End what is in flight, free the engines, take the counters off /metrics."""
@@ -137,11 +158,11 @@ class TritonPythonModel:
         last = chunks[-1]
         try:
             if last.finish == "error":
-                _refuse(stream.sender, pb_utils.TritonError.INTERNAL, last.detail)
+                stream.send(_refusal("INTERNAL", last.detail), final=True)
             elif last.finish == "cancelled":
-                _refuse(stream.sender, pb_utils.TritonError.CANCELLED, "the request was cancelled")
+                stream.send(_refusal("CANCELLED", "the request was cancelled"), final=True)
             elif outputs := stream.answer.reply(chunks):
-                stream.sender.send(_response(outputs), flags=FINAL if last.finish else 0)
+                stream.send(_response(outputs), final=last.finish is not None)
         except (RuntimeError, pb_utils.TritonModelException) as error:  # the tokenizer; shared memory that ran out
             self._abandon(stream, f"a response could not be made: {error}")
         if last.finish:
@@ -152,16 +173,15 @@ class TritonPythonModel:
         self.live.discard(stream)
         if stream.handle:
             stream.handle.cancel()
-        with contextlib.suppress(pb_utils.TritonModelException):  # its client then sees the time-out
-            _refuse(stream.sender, pb_utils.TritonError.INTERNAL, why)
+        with contextlib.suppress(pb_utils.TritonModelException):  # its client then runs into its own time-out
+            stream.send(_refusal("INTERNAL", why), final=True)
 
     def _watch(self) -> None:
         """Cancel what clients gave up and publish counters, until ``finalize``."""
         while not self.closing.wait(WATCH_S):
             for stream in list(self.live):
-                if stream.handle and not stream.cancelled and stream.sender.is_cancelled():
-                    stream.cancelled = True
-                    stream.handle.cancel()
+                if not stream.cancelled:
+                    stream.notice_cancel()
             self.counters.publish()
 
 
@@ -169,5 +189,7 @@ def _response(outputs: Outputs) -> Any:
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in outputs.items()])
 
 
-def _refuse(sender: Any, code: Any, why: str) -> None:
-    sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(why, code)), flags=FINAL)
+def _refusal(code: str, why: str) -> Any:
+    """An error response. The code is in its text too: a gRPC stream carries nothing else."""
+    status = getattr(pb_utils.TritonError, "INVALID_ARG" if code == "INVALID_ARGUMENT" else code)
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{code}: {why}", status))
