@@ -9,6 +9,7 @@ from typing import Any
 
 from specbuild.builder import weights
 from specbuild.builder.modelfolder import CONFIG, GENERATION_CONFIG, TOKENIZER_FILES
+from specbuild.builder.stacks import llama
 from specbuild.errors import Fault, ProfileError
 from specbuild.pair import ModelFacts, TokenizerFacts
 from specbuild.record import canonical_json
@@ -22,8 +23,10 @@ _OTHER_NAMES = {
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
     "max_position_embeddings": ("n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
+    "head_dim": (),
 }
 """What older configurations call the same number."""
+_OPTIONAL = ("num_key_value_heads", "head_dim")
 
 
 def read(folder: Path, digest: Digest = file_digest) -> ModelFacts:
@@ -39,6 +42,7 @@ def read(folder: Path, digest: Digest = file_digest) -> ModelFacts:
     tokenizer = reading.tokenizer()
     tensors = reading.tensors()
     files = reading.digests(digest)
+    eos_ids = reading.eos_ids(generation, config, tokenizer)
     numbers = {name: reading.number(config, name) for name in ("vocab_size", *_OTHER_NAMES) if config}
     architectures = config.get("architectures")
     if config and not (isinstance(architectures, list) and architectures):
@@ -55,10 +59,10 @@ def read(folder: Path, digest: Digest = file_digest) -> ModelFacts:
         layers=numbers["num_hidden_layers"],
         heads=numbers["num_attention_heads"],
         kv_heads=numbers["num_key_value_heads"] or numbers["num_attention_heads"],
-        head_dim=int(config.get("head_dim") or numbers["hidden_size"] // numbers["num_attention_heads"]),
+        head_dim=llama.head_dim(config, numbers["hidden_size"], numbers["num_attention_heads"]),
         max_position=numbers["max_position_embeddings"],
         parameters=sum(tensor.size for tensor in tensors.values()),
-        eos_ids=_eos_ids(generation, config, tokenizer),
+        eos_ids=eos_ids,
         tokenizer=tokenizer,
         files=files,
         config=config,
@@ -93,9 +97,9 @@ class _Reading:
         return {}
 
     def number(self, config: Mapping[str, Any], name: str) -> int:
-        """A positive whole number of the configuration; 0 where the number of key-value heads is not given."""
+        """A positive whole number of the configuration; 0 for an optional one that is not given."""
         value = next((config[key] for key in (name, *_OTHER_NAMES.get(name, ())) if config.get(key) is not None), None)
-        if value is None and name == "num_key_value_heads":
+        if value is None and name in _OPTIONAL:
             return 0
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             self.fault(CONFIG, f"{name} must be a positive whole number, not {value!r}")
@@ -155,6 +159,20 @@ class _Reading:
             template = named.get("default")
         return template if isinstance(template, str) else None
 
+    def eos_ids(
+        self, generation: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFacts | None
+    ) -> tuple[int, ...]:
+        """The ids that end a generation: of the generation config, else the config, else the tokenizer."""
+        named = {GENERATION_CONFIG: generation.get("eos_token_id"), CONFIG: config.get("eos_token_id")}
+        for name, value in named.items():
+            ids = value if isinstance(value, list) else [value]
+            if value is not None and not all(isinstance(item, int) for item in ids):
+                self.fault(name, f"eos_token_id must be an id or a list of ids, not {value!r}")
+            elif value is not None:
+                return tuple(ids)
+        eos = tokenizer.special_ids["eos"] if tokenizer else None
+        return () if eos is None else (eos,)
+
     def digests(self, digest: Digest) -> dict[str, str]:
         """Every file that a build depends on → sha256."""
         names = [CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, weights.INDEX]
@@ -183,10 +201,3 @@ def _token_text(token: Any) -> str | None:
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
-
-
-def _eos_ids(generation: Mapping[str, Any], config: Mapping[str, Any], tokenizer: TokenizerFacts) -> tuple[int, ...]:
-    for value in (generation.get("eos_token_id"), config.get("eos_token_id"), tokenizer.special_ids["eos"]):
-        if value is not None:
-            return tuple(int(item) for item in value) if isinstance(value, list) else (int(value),)
-    return ()

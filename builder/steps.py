@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -84,7 +84,7 @@ def derive(
     draft = _step("draft", profile.draft, pair.draft, toolchain, exporter, data.get("draft"))
     if target.key == draft.key:
         both: tuple[Role, ...] = ("target", "draft")
-        target = draft = BuildStep(**{**target.__dict__, "roles": both})
+        target = draft = replace(target, roles=both)
     return BuildSteps(target, draft)
 
 

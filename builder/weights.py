@@ -88,7 +88,9 @@ def read_header(file: Path) -> dict[str, Tensor]:
             size = stream.tell()
         start = 8 + length
         tensors = {
-            name: Tensor(file, item["dtype"], tuple(item["shape"]), *(start + int(at) for at in item["data_offsets"]))
+            name: Tensor(
+                file, item["dtype"], tuple(map(int, item["shape"])), *(start + int(at) for at in item["data_offsets"])
+            )
             for name, item in header.items()
             if name != "__metadata__"
         }

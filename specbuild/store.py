@@ -204,14 +204,10 @@ def file_digest(path: Path) -> str:
 
 
 def disk_error(error: OSError, where: Path) -> BuildError:
-    """A failed write as a BuildError: the disk is full, or what the system says."""
+    """An error of the system as a BuildError: the disk is full, or what the system says."""
     if error.errno in _FULL:
-        return BuildError(
-            f"the disk is full: {error}",
-            where=str(where),
-            fix=_FREE,
-        )
-    return BuildError(f"cannot write the store: {error}", where=str(where))
+        return BuildError(f"the disk is full: {error}", where=str(where), fix=_FREE)
+    return BuildError(f"the build stopped: {error}", where=str(where))
 
 
 def _size(folder: Path) -> int:

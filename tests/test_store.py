@@ -119,7 +119,10 @@ def test_a_disk_that_will_be_full_is_refused_before_the_build(store):
 
 def test_a_store_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BuildError, match="cannot write the store"), Store(tmp_path / "file/store").building(KEY):
+    with (
+        pytest.raises(BuildError, match=r"the build stopped: .*Not a directory"),
+        Store(tmp_path / "file/store").building(KEY),
+    ):
         pass
 
 

@@ -74,12 +74,18 @@ def refusal(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -
 
     ``config`` is config.json, ``tensors`` the name → shape of every stored weight.
     """
-    architecture = _architecture(config)
-    if architecture not in ARCHITECTURES:
-        return f"it has no graph for {architecture}"
+    if _architecture(config) not in ARCHITECTURES:
+        return f"it has no graph for {_architecture(config)}"
+    try:
+        return _unsupported(config, tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"config.json does not say all that it needs: {type(error).__name__}: {error}"
+
+
+def _unsupported(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> str | None:
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         return f"it has no {config['hidden_act']} activation"
-    if _slides(architecture, config):
+    if _slides(_architecture(config), config):
         return "it has no sliding-window attention"
     rope = _rope(config)
     if rope["rope_type"] not in ("default", "linear", "llama3"):
@@ -104,23 +110,28 @@ def weight_faults(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ..
 def spec(config: Mapping[str, Any]) -> Llama:
     """The model that a config.json describes; defaults are those of transformers' configuration classes."""
     architecture = _architecture(config)
-    heads = int(config["num_attention_heads"])
-    head_dim = config.get("head_dim") or (128 if architecture == "Qwen3ForCausalLM" else None)
-    head_dim = int(head_dim or int(config["hidden_size"]) // heads)
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    size = head_dim(config, hidden, heads)
     return Llama(
         vocab_size=int(config["vocab_size"]),
-        hidden_size=int(config["hidden_size"]),
+        hidden_size=hidden,
         intermediate_size=int(config["intermediate_size"]),
         layers=int(config["num_hidden_layers"]),
         heads=heads,
         kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=head_dim,
+        head_dim=size,
         rms_eps=float(config.get("rms_norm_eps", 1e-6)),
         tied=bool(config.get("tie_word_embeddings", False)),
         biased=_biased(architecture, config),
         qk_norm=architecture == "Qwen3ForCausalLM",
-        inv_freq=_inv_freq(_rope(config), head_dim),
+        inv_freq=_inv_freq(_rope(config), size),
     )
+
+
+def head_dim(config: Mapping[str, Any], hidden_size: int, heads: int) -> int:
+    """Size of one attention head; transformers gives Qwen3 128 where its config.json says nothing."""
+    assumed = 128 if _architecture(config) == "Qwen3ForCausalLM" else hidden_size // heads
+    return int(config.get("head_dim") or assumed)
 
 
 def _biased(architecture: str, config: Mapping[str, Any]) -> frozenset[str]:

@@ -41,7 +41,7 @@ def build(step: BuildStep, folder: Path) -> Manifest:
     with narrate(f"{step.title}: tokenizer"):
         tokens = tokenizer.load(source)
         notes = tokenizer.convert(tokens, folder)
-    with narrate(f"{step.title}: graph ({step.exporter})"):
+    with narrate(f"{step.title}: export ({step.exporter})"):
         model = _export(step, folder)
     if step.precision in ("int8", "int4"):
         with narrate(f"{step.title}: weights to {step.precision}"):

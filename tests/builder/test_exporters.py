@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import VOCAB, write_json, write_tokenizer
+from small_models import VOCAB, write_json, write_profile, write_tokenizer
 
-from specbuild.builder import facts, steps
+from specbuild import builder
 from specbuild.builder.stacks import llama
 from specbuild.builder.stacks.optimum_export import export as export_with_optimum
+from specbuild.errors import BuildError
+from specbuild.profile import Profile
 
 pytestmark = [
     pytest.mark.export,
@@ -190,20 +192,32 @@ def greedy(source: Path, model, folder: Path, prompt: np.ndarray) -> list[int]:
     return tokens
 
 
-def test_an_architecture_that_only_optimum_knows(tmp_path):
-    folder = tmp_path / "gpt2"
+def test_an_architecture_that_only_optimum_knows_is_compiled(tmp_path):
     import transformers
 
+    folder = tmp_path / "gpt2"
     config = transformers.GPT2Config(
         vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=512, bos_token_id=0, eos_token_id=VOCAB - 2
     )
     torch.manual_seed(1)
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
     write_tokenizer(folder)
-    write_json(folder / "generation_config.json", {"eos_token_id": VOCAB - 2})
-    known = facts.read(folder)
-    assert (known.layers, known.hidden_size, known.max_position) == (2, 64, 512)
-    assert steps.choose(known, "auto") == "optimum"
-    model = export_with_optimum(folder, tmp_path / "scratch", "fp16")
-    assert len(model.get_sinks()) == 2 * known.layers
-    np.testing.assert_allclose(run(model, IDS[:200]), reference(folder, IDS[:200]), atol=2e-2, rtol=0)
+    same = {"model": "gpt2", "precision": "fp16"}
+    profile = Profile.load(write_profile(tmp_path, target=same, draft=same))
+    engine = builder.compile(profile, store=tmp_path / "store").target
+    assert engine.manifest.inputs["exporter"] == "optimum"
+    assert engine.manifest.inputs["torch version"] == torch.__version__
+    assert (engine.manifest.layers, engine.manifest.max_position) == (2, 512)
+    assert sorted(path.suffix for path in engine.folder.glob("openvino_*")) == [".bin"] * 3 + [".xml"] * 3
+    found = run(engine.folder / "openvino_model.xml", IDS[:200])
+    np.testing.assert_allclose(found, reference(folder, IDS[:200]), atol=2e-2, rtol=0)
+
+
+def test_what_optimum_says_last_is_told(tmp_path):
+    write_json(tmp_path / "config.json", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
+    with pytest.raises(
+        BuildError,
+        match=r"optimum-intel could not export the model \(exit code 1\):[\s\S]*no file named model.safetensors",
+    ):
+        export_with_optimum(tmp_path, tmp_path / "scratch", "fp16")
+    assert not (tmp_path / "scratch").exists()

@@ -130,6 +130,7 @@ def test_everything_that_is_damaged_is_named_at_once(folder):
         ({"hidden_size": "64"}, "config.json: hidden_size must be a positive whole number, not '64'"),
         ({"vocab_size": True}, "config.json: vocab_size must be a positive whole number, not True"),
         ({"num_key_value_heads": -1}, "config.json: num_key_value_heads must be a positive whole number, not -1"),
+        ({"head_dim": "16"}, "config.json: head_dim must be a positive whole number, not '16'"),
         ({"architectures": []}, "config.json: it names no architecture"),
         ({"quantization_config": {"quant_method": "gptq"}}, "config.json: the model is quantized already"),
     ],
@@ -137,6 +138,11 @@ def test_everything_that_is_damaged_is_named_at_once(folder):
 def test_a_config_that_says_nonsense(change, fault, folder):
     change_json(folder / "config.json", lambda config: config.update(change))
     assert faults(folder) == [fault]
+
+
+def test_end_tokens_that_are_no_ids(folder):
+    write_json(folder / "generation_config.json", {"eos_token_id": ["</s>"]})
+    assert faults(folder) == ["generation_config.json: eos_token_id must be an id or a list of ids, not ['</s>']"]
 
 
 @pytest.mark.parametrize("damage", [{"model": {}}, {"model": None}, {"added_tokens": [{"id": 3}]}])

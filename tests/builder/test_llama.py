@@ -38,6 +38,8 @@ def test_a_plain_model_is_accepted():
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rotary scaling of type 'yarn'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rotary scaling of type 'dynamic'"),
         ({"partial_rotary_factor": 0.5}, "partial rotary"),
+        ({"intermediate_size": None}, "config.json does not say all that it needs: TypeError"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "config.json does not say all that it needs: KeyError: 'factor'"),
     ],
 )
 def test_what_the_graph_lacks_is_named(changes, reason):

@@ -49,6 +49,7 @@ def test_tensors_are_mapped_where_they_lie(tmp_path):
         ({"a": entry(shape=(3,))}, b"\0" * 8, "do not fit its shape"),
         ({"a": {"dtype": "F32"}}, b"", "not a safetensors file"),
         ({"a": 3}, b"", "not a safetensors file"),
+        ({"a": entry(shape=("x",))}, b"\0" * 8, "not a safetensors file"),
     ],
 )
 def test_a_damaged_file_says_how(header, data, what, tmp_path):
