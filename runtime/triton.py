@@ -18,6 +18,7 @@ from specbuild.runtime.policy import Situation
 from specbuild.runtime.session import Chunk, Finish, Generate, OnChunk
 
 NS_PER_US = 1_000
+READY_S = 5
 _DATATYPES = {np.dtype(np.int32): "INT32", np.dtype(np.uint64): "UINT64", np.dtype(np.float32): "FP32",
               np.dtype(np.bool_): "BOOL", np.dtype(np.object_): "BYTES"}  # fmt: skip
 
@@ -39,12 +40,17 @@ class TritonSession:
         self._lock = threading.Lock()
         self._calls: dict[_Call, threading.Thread] = {}
         self._closed = False
+        if fault := self._fault():
+            self._channel.close()
+            raise ServerError(fault, where=url)
+
+    def _fault(self) -> str | None:
         try:
-            ready = self._stub.ModelReady(service_pb2.ModelReadyRequest(name=model), timeout=5).ready
+            request = service_pb2.ModelReadyRequest(name=self._model)
+            ready = self._stub.ModelReady(request, timeout=READY_S).ready
         except grpc.RpcError as error:
-            raise ServerError(f"no Triton server answers: {_reason(error)}", where=url) from error
-        if not ready:
-            raise ServerError(f"model {model!r} is not ready", where=url)
+            return f"no Triton server answers: {_reason(error)}"
+        return None if ready else f"model {self._model!r} is not ready"
 
     def submit(self, request: Generate, on_chunk: OnChunk) -> _Call:
         """Send a request.

@@ -60,23 +60,25 @@ def _ask(url: str, model: str | None, prompt: str, settings: Mapping[str, Any]) 
     except ImportError as error:
         raise ToolchainError(f"no tritonclient: {error}", fix="pip install 'specbuild[client]'") from error
     try:
-        yield from ask(url, model or _only_model(url), prompt, **settings)
+        yield from ask(url, _model(url, model), prompt, **settings)
     except InferenceServerException as error:
         unavailable = error.status() == "StatusCode.UNAVAILABLE"
         fix = "start one with specbuild serve, or name its gRPC endpoint with --url" if unavailable else None
         raise ServerError(error.message(), where=url, fix=fix) from error
 
 
-def _only_model(url: str) -> str:
+def _model(url: str, named: str | None) -> str:
+    """The model to ask. Asking for the list also shows whether a server is there at all."""
     import tritonclient.grpc as triton
 
     from specbuild.errors import ServerError
 
     with triton.InferenceServerClient(url) as client:
-        names = [model.name for model in client.get_model_repository_index().models]
-    if len(names) != 1:
-        raise ServerError(f"the server has {', '.join(names) or 'no model'}", where=url, fix="choose one with --model")
-    return str(names[0])
+        served = [str(model.name) for model in client.get_model_repository_index().models]
+    if named in served or (named is None and len(served) == 1):
+        return named or served[0]
+    what = f"no model {named!r}; " if named else ""
+    raise ServerError(f"{what}the server has {', '.join(served) or 'none'}", where=url, fix="choose one with --model")
 
 
 def _figures(outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,19 +43,30 @@ class InferenceResponse:
 
 @dataclass
 class Sender:
-    """Notes (outputs or error, final); fails while ``broken``."""
+    """Notes (outputs or error, final); fails while ``broken``.
+
+    The real one crashes the server when it is asked for a cancel while, or after, its final response leaves.
+    """
 
     sent: list[tuple[Any, bool]] = field(default_factory=list)
     cancelled: bool = False
     broken: bool = False
+    final: bool = False
+    crashed: bool = False
 
     def send(self, response: InferenceResponse, flags: int = 0) -> None:
         if self.broken:
             raise TritonModelException("Failed to increase the shared memory pool size")
+        self.crashed |= self.final
+        self.final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        time.sleep(0.001)
         outputs = {tensor.name: tensor.array for tensor in response.tensors}
-        self.sent.append((response.error or outputs, flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL))
+        self.sent.append((response.error or outputs, self.final))
 
     def is_cancelled(self) -> bool:
+        self.crashed |= self.final
+        time.sleep(0.0005)
+        self.crashed |= self.final
         return self.cancelled
 
 

@@ -131,6 +131,23 @@ def test_a_cancelled_request_is_cancelled_once_and_answered(model: Any) -> None:
     assert sender.sent[0][0].code == "CANCELLED"
 
 
+def test_no_request_is_asked_for_its_cancel_once_its_answer_leaves(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_S", 0.0002)
+    model = module.TritonPythonModel()
+    model.initialize(ARGUMENTS)
+    senders = []
+    for _ in range(50):
+        sender, on_chunk = _ask(model)
+        on_chunk(Chunk((65,), 1))
+        on_chunk(Chunk((66,), 2, finish="length"))
+        senders.append(sender)
+        _until(lambda sender=sender: sender.final)
+    model.finalize()
+    assert not [sender for sender in senders if sender.crashed]
+
+
 def test_an_error_of_the_session_reaches_the_client(model: Any) -> None:
     sender, on_chunk = _ask(model)
     on_chunk(Chunk((), 1, finish="error", detail="the KV cache is full"))
