@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from specbuild.builder.steps import BuildStep
 from specbuild.engine import Manifest
@@ -11,43 +11,43 @@ from specbuild.store import Entry, Store
 
 
 @dataclass(frozen=True)
-class Reason:
+class Decision:
     """What happens to a step, and why."""
 
-    action: str
-    """``hit``, ``build`` (nothing like it in the store), ``rebuild`` (an input changed), ``repair`` or ``force``."""
+    step: BuildStep
+    action: Literal["hit", "build", "rebuild", "repair", "force"]
+    """``build``: nothing like it is in the store; ``rebuild``: an input changed; ``repair``: the engine is damaged."""
     changes: tuple[str, ...] = ()
     """Inputs that changed, or what is damaged."""
 
-    @property
-    def text(self) -> str:
-        """The reason in one line."""
-        return f"{self.action}: {'; '.join(self.changes)}" if self.changes else self.action
+    def as_text(self) -> str:
+        """The decision in one line."""
+        why = f": {'; '.join(self.changes)}" if self.changes else ""
+        return f"{self.step.title}, {self.step.exporter}, {self.step.key[:12]}: {self.action}{why}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The decision as ``--json`` prints it."""
+        return {
+            "key": self.step.key,
+            "roles": list(self.step.roles),
+            "model": str(self.step.facts.folder),
+            "precision": self.step.precision,
+            "exporter": self.step.exporter,
+            "action": self.action,
+            "changes": list(self.changes),
+        }
 
 
-def explained(step: BuildStep, store: Store, *, force: bool = False) -> Reason:
+def explained(step: BuildStep, store: Store, *, force: bool = False) -> Decision:
     """Hit or rebuild, against the newest engine of the same model folder, of the same precision where there is one."""
     entries = store.ls()
     own = next((entry for entry in entries if entry.key == step.key), None)
     if own and own.faults:
-        return Reason("repair", own.faults)
+        return Decision(step, "repair", own.faults)
     if own:
-        return Reason("force" if force else "hit")
+        return Decision(step, "force" if force else "hit")
     nearest = _nearest(step, entries)
-    return Reason("rebuild", _changes(step, nearest)) if nearest else Reason("build")
-
-
-def as_json(step: BuildStep, reason: Reason) -> dict[str, Any]:
-    """A step as ``--json`` prints it."""
-    return {
-        "key": step.key,
-        "roles": list(step.roles),
-        "model": str(step.facts.folder),
-        "precision": step.precision,
-        "exporter": step.exporter,
-        "action": reason.action,
-        "changes": list(reason.changes),
-    }
+    return Decision(step, "rebuild", _changes(step, nearest)) if nearest else Decision(step, "build")
 
 
 def _nearest(step: BuildStep, entries: list[Entry]) -> Manifest | None:

@@ -44,7 +44,6 @@ def command(
 ) -> None:
     """Build the engines of PROFILE, each once, where they are not in the store already."""
     from specbuild.builder import run
-    from specbuild.builder.explain import as_json as step_json
     from specbuild.builder.explain import explained
     from specbuild.profile import Profile
     from specbuild.store import Store
@@ -56,23 +55,24 @@ def command(
     for finding in prepared.pair.findings:
         if finding.severity == "warning":
             say(f"  ! [{finding.rule}] {finding.what}")
-    steps = [(step, explained(step, home, force=force)) for step in prepared.steps.distinct()]
-    if dry_run or explain:
-        for step, reason in steps:
-            (result if dry_run and not as_json else say)(
-                f"{step.title}, {step.exporter}, {step.key[:12]}: {reason.text}"
-            )
-    described = [step_json(step, reason) for step, reason in steps]
+    decided = [explained(step, home, force=force) for step in prepared.steps.distinct()]
+    reasons = "\n".join(decision.as_text() for decision in decided)
+    steps = [decision.as_json() for decision in decided]
     if dry_run:
-        if as_json:
-            result_json({"steps": described})
+        _show({"steps": steps}, reasons, as_json)
         return
+    if explain:
+        say(reasons)
     engines = run.build(loaded, prepared, home, force=force)
     seconds = (now_ns() - begun) / NS_PER_S
+    _show(_as_json(engines, steps, seconds), _as_text(engines, seconds), as_json)
+
+
+def _show(value: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
-        result_json(_as_json(engines, described, seconds))
+        result_json(value)
     else:
-        result(_as_text(engines, seconds))
+        result(text)
 
 
 def _as_json(engines: Engines, steps: list[dict[str, Any]], seconds: float) -> dict[str, Any]:

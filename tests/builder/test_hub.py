@@ -73,46 +73,49 @@ def test_a_model_cached_in_part_is_said_to_be(profile, tmp_path):
     assert "only in part" in json.loads(done.stdout)["faults"][0]["what"]
 
 
+class Hub(BaseHTTPRequestHandler):
+    """A model hub of the one model in ``source``; remembers in ``asked`` which files it gave."""
+
+    source: Path
+    asked: list[str]
+
+    def do_HEAD(self):
+        self.answer(with_body=False)
+
+    def do_GET(self):
+        self.answer(with_body=True)
+
+    def answer(self, with_body: bool) -> None:
+        path = self.path.split("?")[0]
+        file = self.source / path.rsplit("/", 1)[-1]
+        if path.startswith("/api/models/maker/draft"):
+            files = [{"rfilename": file.name} for file in sorted(self.source.iterdir())]
+            body = json.dumps({"id": "maker/draft", "sha": COMMIT, "siblings": files}).encode()
+        elif path.startswith("/maker/draft/resolve/") and file.is_file():
+            body = file.read_bytes()
+            self.asked.append(file.name)
+        else:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
 @pytest.fixture
 def server(tmp_path):
-    """A model hub of one model on loopback, and the names of the files it was asked for."""
-    source, asked = tmp_path / "source", []
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.answer(with_body=False)
-
-        def do_GET(self):
-            self.answer(with_body=True)
-
-        def answer(self, with_body: bool) -> None:
-            path = self.path.split("?")[0]
-            name = path.rsplit("/", 1)[-1]
-            if path.startswith("/api/models/maker/draft"):
-                files = [{"rfilename": file.name} for file in sorted(source.iterdir())]
-                body = json.dumps({"id": "maker/draft", "sha": COMMIT, "siblings": files}).encode()
-            elif path.startswith("/maker/draft/resolve/") and (source / name).is_file():
-                body = (source / name).read_bytes()
-                asked.append(name)
-            else:
-                self.send_error(404)
-                return
-            self.send_response(200)
-            for header, value in {
-                "Content-Length": str(len(body)),
-                "Content-Type": "application/json",
-                "ETag": f'"{hashlib.sha256(body).hexdigest()}"',
-                "X-Repo-Commit": COMMIT,
-            }.items():
-                self.send_header(header, value)
-            self.end_headers()
-            if with_body:
-                self.wfile.write(body)
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as running:
+    """A hub on loopback, and the names of the files it was asked for."""
+    asked: list[str] = []
+    handler = type("OneHub", (Hub,), {"source": tmp_path / "source", "asked": asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_address[1]}", asked
         running.shutdown()

@@ -83,12 +83,12 @@ def test_only_what_changed_is_built_again(home):
 def test_what_changed_is_explained(home):
     store = Store(home / "store")
 
-    def reasons() -> dict[str, explain.Reason]:
+    def reasons() -> dict[str, explain.Decision]:
         steps = run.prepare(load(home), store).steps
         return {role: explain.explained(getattr(steps, role), store) for role in ("target", "draft")}
 
     sources = {entry.engine.manifest.source for entry in store.ls()}
-    assert {reason.text for reason in reasons().values()} == {"hit"}
+    assert {reason.action for reason in reasons().values()} == {"hit"}
     change_json(home / "draft/config.json", lambda config: config.update(rope_theta=20000.0))
     assert reasons()["target"].action == "hit"
     assert reasons()["draft"].action == "build"  # the copy's folder has no engine yet
