@@ -37,6 +37,11 @@ class Replayed:
         """Requests that timed out or failed."""
         return sum(request.outcome in FAILED for part in self.parts for request in part.requests)
 
+    @property
+    def finished(self) -> list[RequestTimes]:
+        """Requests that ended by themselves, with an output."""
+        return [request for part in self.parts for request in part.requests if finished(request)]
+
 
 @dataclass(frozen=True)
 class Confirmation:

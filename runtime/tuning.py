@@ -20,14 +20,15 @@ from specbuild.runtime.arrivals import Arrivals
 from specbuild.runtime.decide import Confirmation, Replayed, decide, with_replays
 from specbuild.runtime.environment import environment
 from specbuild.runtime.evidence import join
+from specbuild.runtime.graphs import Comparison, compare_graphs
 from specbuild.runtime.predict import finalists
 from specbuild.runtime.prepare import Preparation, prepare
 from specbuild.runtime.session import Session
 from specbuild.runtime.setting import Setting
 from specbuild.runtime.split import groups, halves, portion
-from specbuild.runtime.stages import OFF, Work
 from specbuild.runtime.steptimes import StepTimes, StepTimesFile
 from specbuild.runtime.tools import REAL_TOOLS, Tools
+from specbuild.runtime.work import OFF, Work
 
 PLAN, EVIDENCE, STEPTIMES = "plan.json", "evidence.npz", "steptimes.json"
 BASELINE, MEASUREMENTS = "baseline.json", "measurements.json"
@@ -116,7 +117,7 @@ class _Found:
     baseline: Replayed
     baseline_graph: Graph
     steps: Mapping[Graph, StepTimes]
-    compared: stages.Comparison
+    compared: Comparison
     replayed: Sequence[Replayed]
     """Off, then the finalists."""
     confirmation: Confirmation
@@ -138,19 +139,21 @@ def _measure(work: Work) -> _Found:
 
 
 def _measure_on(work: Work, sessions: dict[Graph, Session]) -> _Found:
-    """All stages; the session of the graph that does not serve is closed and dropped on the way."""
+    """All stages; a session is closed and dropped as soon as none needs it."""
     baseline_graph = next(iter(sessions))
     off = stages.baseline(work, sessions[baseline_graph])
     seen = stages.evidence(work, off, "evidence")
+    work.scorers.clear()
     shares = stages.running(work, off)
     steps = {graph: stages.step_times(work, session, shares) for graph, session in sessions.items()}
     ahead = {graph: stages.forecast(work, seen, off, steps[graph], shares) for graph in sessions}
     best = {graph: finalists(candidates)[0] for graph, candidates in ahead.items()}
-    compared = stages.compare_graphs(work, sessions, best)
+    compared = compare_graphs(work, sessions, best)
     for graph in [graph for graph in sessions if graph != compared.graph]:
         sessions.pop(graph).close()
-    lengths = [one.draft_len for one in finalists(ahead[compared.graph])]
+    lengths = stages.affordable(work, compared, [one.draft_len for one in finalists(ahead[compared.graph])])
     replayed = stages.confirm(work, sessions[compared.graph], lengths)
+    sessions.pop(compared.graph).close()
     work.notes.append(stages.check_outputs(work, replayed))
     held_out = stages.evidence(work, replayed[0], "check the prediction")
     confirmation = stages.confirmation(replayed, held_out, compared.graph, ahead[compared.graph])

@@ -12,7 +12,6 @@ from specbuild.measurement import RequestTimes
 from specbuild.plan import PolicySpec
 from specbuild.runtime.decide import Replayed
 from specbuild.runtime.evidence import Scorer, gap
-from specbuild.runtime.metrics import finished
 from specbuild.runtime.prepare import Prepared
 
 SHOWN = 5
@@ -59,9 +58,8 @@ def compare(off: Replayed, others: Sequence[Replayed], requests: Mapping[str, Pr
 
 
 def _pairs(off: Replayed, other: Replayed) -> list[tuple[RequestTimes, RequestTimes]]:
-    theirs = {one.id: one for part in other.parts for one in part.requests if finished(one)}
-    alone = [one for part in off.parts for one in part.requests if finished(one)]
-    return [(one, theirs[one.id]) for one in alone if one.id in theirs]
+    theirs = {one.id: one for one in other.finished}
+    return [(one, theirs[one.id]) for one in off.finished if one.id in theirs]
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:

@@ -148,6 +148,15 @@ def test_a_budget_quantile_draws_on_the_reserve_of_time(tmp_path):
     assert 90 * NS_PER_S < world.clock.now - begun < 120 * NS_PER_S
 
 
+def test_where_time_is_short_one_finalist_is_replayed_on_enough_requests(tmp_path):
+    slow = {graph: lambda running, k: 2.5 * quiet(running, k) for graph in ("fused", "orchestrated")}
+    plan = tuned(tmp_path, World(round_ms=slow), budgets={"even": {"tpot_p95_ms": 200.0}})
+    (note,) = [note for note in plan.notes if "was not replayed" in note]
+    assert "more time (--max-minutes)" in note
+    assert len(Measurements.read(tmp_path / "out" / "virtual" / "measurements.json").measurements) == 2
+    assert plan.requests["held_out"] >= 20
+
+
 def test_a_budget_that_nothing_meets_still_has_a_plan(tmp_path):
     plan = tuned(tmp_path, budgets={"tight": {"tpot_p95_ms": 0.5}, "fast": "max_throughput"})
     assert not plan.choices["tight"].meets_budget
