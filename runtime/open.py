@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from specbuild.errors import ToolchainError
 from specbuild.runtime.modelconfig import ModelConfig
 from specbuild.runtime.session import Session
 
@@ -53,10 +54,15 @@ def open_session(spec: SessionSpec) -> Session:
 
     Raises ToolchainError where a folder holds no engine or the engine library is not installed.
     """
-    if spec.graph == "fused":
-        from specbuild.runtime.fused import FusedSession
+    try:
+        if spec.graph == "fused":
+            from specbuild.runtime.fused import FusedSession
 
-        return FusedSession(spec)
-    from specbuild.runtime.orchestrated import OrchestratedSession
+            return FusedSession(spec)
+        from specbuild.runtime.orchestrated import OrchestratedSession
 
-    return OrchestratedSession.open(spec)
+        return OrchestratedSession.open(spec)
+    except ModuleNotFoundError as error:
+        raise ToolchainError(
+            f"{error.name} is not installed", fix="install the CPU stack: pip install 'specbuild[openvino]'"
+        ) from error

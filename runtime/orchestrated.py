@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specbuild.clock import now_ns
 from specbuild.runtime.session import Chunk, Generate, Limits, OnChunk
-from specbuild.runtime.speculate import Decoding, Draft, Stepwise, Target, play_round
+from specbuild.runtime.speculate import Decoding, Draft, Model, Stepwise, play_round
 from specbuild.runtime.worker import Ticket, Worker
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class OrchestratedSession:
     graph = "orchestrated"
 
     def __init__(
-        self, target: Target, draft: Draft | None, limits: Limits, max_draft_len: int, eos_ids: Sequence[int] = ()
+        self, target: Model, draft: Draft | None, limits: Limits, max_draft_len: int, eos_ids: Sequence[int] = ()
     ) -> None:
         self._worker = Worker(_Rounds(target, draft, limits, max_draft_len, frozenset(eos_ids)), "orchestrated")
 
@@ -58,7 +58,7 @@ class OrchestratedSession:
 
 class _Rounds:
     def __init__(
-        self, target: Target, draft: Draft | None, limits: Limits, max_draft_len: int, eos_ids: frozenset[int]
+        self, target: Model, draft: Draft | None, limits: Limits, max_draft_len: int, eos_ids: frozenset[int]
     ) -> None:
         self._target = target
         self._draft = draft

@@ -8,7 +8,7 @@ Both caches then forget what was rejected. Many requests play a round together, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -35,8 +35,8 @@ class Feed:
     """How many of the last positions need logits; 0 while a long prompt is being read."""
 
 
-class Target(Protocol):
-    """An engine that returns logits."""
+class Model(Protocol):
+    """An engine that returns logits: a target, or a draft that is asked token by token (``Stepwise``)."""
 
     vocab_size: int
 
@@ -99,7 +99,7 @@ class Stepwise:
     ``vocab_size`` is the target's: the two may pad one tokenizer's vocabulary to different sizes.
     """
 
-    def __init__(self, engine: Target, vocab_size: int) -> None:
+    def __init__(self, engine: Model, vocab_size: int) -> None:
         self._missing = max(0, vocab_size - engine.vocab_size)
         self._vocab_size = vocab_size
         self.open = engine.open
@@ -108,21 +108,15 @@ class Stepwise:
 
     def propose(self, asks: Sequence[Ask]) -> list[Proposal]:
         """Tokens drawn under each request's own sampling."""
+        drafting = [_Drafting(ask) for ask in asks]
         feeds = [Feed(ask.cache, self._catch_up(ask), 1) for ask in asks]
-        tokens: list[list[int]] = [[] for _ in asks]
-        probs: list[list[Probs]] = [[] for _ in asks]
-        active = list(range(len(asks)))
+        active = drafting
         while active:
-            for index, logits in zip(active, self._engine.forward(feeds), strict=True):
-                token, row = _pick(logits[:, : self._vocab_size], asks[index])
-                tokens[index].append(token)
-                probs[index].extend(row)
-            active = [index for index in active if len(tokens[index]) < asks[index].draft_len]
-            feeds = [Feed(asks[index].cache, np.array(tokens[index][-1:], np.int64), 1) for index in active]
-        return [
-            Proposal(np.array(drafted, np.int64), np.pad(rows, ((0, 0), (0, self._missing))) if rows else None)
-            for drafted, rows in zip(tokens, probs, strict=True)
-        ]
+            for one, logits in zip(active, self._engine.forward(feeds), strict=True):
+                one.take(logits[:, : self._vocab_size], self._missing)
+            active = [one for one in active if len(one.tokens) < one.ask.draft_len]
+            feeds = [Feed(one.ask.cache, np.array(one.tokens[-1:], np.int64), 1) for one in active]
+        return [one.proposal() for one in drafting]
 
     def _catch_up(self, ask: Ask) -> Tokens:
         """Read all but the last part of a long history; returns that part."""
@@ -133,11 +127,25 @@ class Stepwise:
         return tokens
 
 
-def _pick(logits: Logits, ask: Ask) -> tuple[int, list[Probs]]:
-    if ask.sampling.greedy:
-        return int(logits[0].argmax()), []
-    probs = acceptance.shape(logits, ask.sampling)
-    return acceptance.draw(probs[0], ask.rng), [probs[0]]
+@dataclass
+class _Drafting:
+    """What one ask has got so far."""
+
+    ask: Ask
+    tokens: list[int] = field(default_factory=list)
+    probs: list[Probs] = field(default_factory=list)
+
+    def take(self, logits: Logits, missing: int) -> None:
+        """Draw from float32 [1, vocab]; ``missing`` tokens more have probability 0."""
+        if self.ask.sampling.greedy:
+            self.tokens.append(int(logits[0].argmax()))
+            return
+        (probs,) = acceptance.shape(logits, self.ask.sampling)
+        self.tokens.append(acceptance.draw(probs, self.ask.rng))
+        self.probs.append(np.pad(probs, (0, missing)))
+
+    def proposal(self) -> Proposal:
+        return Proposal(np.array(self.tokens, np.int64), np.stack(self.probs) if self.probs else None)
 
 
 class Decoding:
@@ -229,7 +237,7 @@ class Decoding:
 
 
 def play_round(
-    decodings: Sequence[Decoding], target: Target, draft: Draft | None, max_draft_len: int
+    decodings: Sequence[Decoding], target: Model, draft: Draft | None, max_draft_len: int
 ) -> list[Chunk | None]:
     """One round of every decoding, together; per decoding its chunk, or None while its prompt is being read.
 

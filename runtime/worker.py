@@ -76,7 +76,8 @@ class Worker:
 
     def __init__(self, rounds: Rounds, name: str) -> None:
         self._rounds = rounds
-        self._inbox: deque[Ticket] = deque()
+        self._inbox: list[Ticket] = []
+        self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -105,6 +106,7 @@ class Worker:
         try:
             while not self._closed:
                 self._wake.clear()
+                self._collect()
                 self._end_cancelled_and_overdue()
                 self._admit()
                 if self._running:
@@ -114,6 +116,11 @@ class Worker:
         finally:  # after close, and after a bug (the traceback then goes to threading.excepthook)
             self._shut("cancelled" if self._closed else "error")
 
+    def _collect(self) -> None:
+        with self._lock:
+            self._waiting.extend(self._inbox)
+            self._inbox.clear()
+
     def _play(self) -> None:
         for ticket, chunk in self._rounds.step():
             if chunk.finish is not None:
@@ -121,20 +128,20 @@ class Worker:
             ticket.deliver(chunk)
 
     def _end_cancelled_and_overdue(self) -> None:
-        for ticket in [*self._running, *self._inbox]:
+        for ticket in [*self._running, *self._waiting]:
             if ticket.cancelled or ticket.overdue():
                 self._drop(ticket)
                 ticket.end("cancelled" if ticket.cancelled else "timeout")
 
     def _admit(self) -> None:
-        while self._inbox:
-            ticket = self._inbox[0]
+        while self._waiting:
+            ticket = self._waiting[0]
             refusal = self._rounds.refusal(ticket.request)
             if refusal is not None:
-                self._inbox.popleft()
+                self._waiting.popleft()
                 ticket.end("error", refusal)
             elif self._rounds.admit(ticket):
-                self._running.append(self._inbox.popleft())
+                self._running.append(self._waiting.popleft())
             else:
                 return
 
@@ -143,14 +150,13 @@ class Worker:
             self._running.remove(ticket)
             self._rounds.drop(ticket)
         else:
-            self._inbox.remove(ticket)
+            self._waiting.remove(ticket)
 
     def _shut(self, finish: Finish) -> None:
         with self._lock:
             self._closed = True
-        for ticket in [*self._running, *self._inbox]:
+        self._collect()
+        for ticket in [*self._running, *self._waiting]:
             ticket.end(finish, "the session's worker failed" if finish == "error" else "")
-        self._running.clear()
-        self._inbox.clear()
         self._rounds.close()
         del self._rounds  # and the engines with it
