@@ -33,7 +33,7 @@ import numpy.typing as npt
 from specbuild.measurement import RequestTimes, Timeline
 from specbuild.plan import Measured, PolicySpec
 from specbuild.profile import Budget
-from specbuild.runtime.stats import quantile
+from specbuild.runtime.stats import needed, quantile
 from specbuild.units import NS_PER_MS, NS_PER_S, ms
 
 Floats = npt.NDArray[np.float64]
@@ -131,6 +131,11 @@ def quantiles(latencies: Sequence[Latency]) -> dict[str, float]:
 def limits_of(budget: Budget) -> dict[str, float]:
     """The budget's limits as ``tpot_p95`` → ms; none for ``max_throughput``."""
     return {} if isinstance(budget, str) else {key.removesuffix("_ms"): limit for key, limit in budget.items()}
+
+
+def requests_needed(budget: Budget) -> dict[str, int]:
+    """The budget's limits on values of a request, ``tpot_p95`` ... → how many requests their percentile needs."""
+    return {key: needed(QUANTILES[key.split("_")[1]]) for key in limits_of(budget) if not key.startswith("itl")}
 
 
 def meets(one: Latency, request: RequestTimes, budget: Budget) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from specbuild.plan import Candidate, Interval, Measured
 from specbuild.profile import Budget
-from specbuild.runtime.metrics import QUANTILES, limits_of, meets_budget
-from specbuild.runtime.stats import needed
+from specbuild.runtime.metrics import limits_of, meets_budget, requests_needed
 
 
 @dataclass(frozen=True)
@@ -122,10 +121,9 @@ def _against_the_budget(told: Told) -> list[str]:
 
 
 def _limit_words(told: Told, key: str, limit: float) -> str:
-    metric, name = key.split("_")
-    count = told.measured[told.draft_len].requests
-    if metric != "itl" and count < needed(QUANTILES[name]):
-        return f"{key} cannot be judged: it needs {needed(QUANTILES[name])} requests, {count} were replayed"
+    count, least = told.measured[told.draft_len].requests, requests_needed(told.budget).get(key, 0)
+    if count < least:
+        return f"{key} cannot be judged: it needs {least} requests, {count} were replayed"
     found = [
         f"{'off' if length == 0 else f'draft_len {length}'} {_value(one, key)}"
         for length, one in sorted(told.measured.items())

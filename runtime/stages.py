@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from specbuild.console import say, step
+from specbuild.console import step
 from specbuild.errors import ServerError, ToolchainError
 from specbuild.evidence import Evidence
 from specbuild.plan import Candidate, Graph, PolicySpec
@@ -21,7 +21,6 @@ from specbuild.runtime.policy import fixed
 from specbuild.runtime.predict import candidates, walk
 from specbuild.runtime.replay import replay
 from specbuild.runtime.session import Session
-from specbuild.runtime.stats import needed
 from specbuild.runtime.steptimes import StepTimes, time_steps
 from specbuild.runtime.tools import session_spec
 from specbuild.runtime.work import OFF, Work
@@ -36,8 +35,7 @@ def open_graph(work: Work, graph: Graph, sessions: dict[Graph, Session]) -> None
         try:
             sessions[graph] = work.tools.session(session_spec(work.profile, work.setting.engines, graph))
         except ToolchainError as error:
-            say(f"    the {graph} graph cannot run this pair: {error}")
-            work.notes.append(f"the {graph} graph was left out: {error.faults[0].what}")
+            work.warn(f"the {graph} graph was left out: {error.faults[0].what}")
             return
         warm = work.first[0].requests[:1]
         for draft_len in (0, work.profile.limits.max_draft_len):
@@ -90,7 +88,7 @@ def step_times(work: Work, session: Session, shares: Mapping[float, float]) -> S
         longest = work.profile.limits.max_draft_len
         found = time_steps(session, middle, sorted(batches), longest, budget_ns=work.steps_ns, clock=work.tools.clock)
     if found.noisy:
-        work.notes.append(
+        work.warn(
             f"the machine is noisy: rounds of one setting spread over {found.noise:.0%} of their time "
             f"({session.graph} graph); something else uses it, and intervals are wide"
         )
@@ -109,14 +107,8 @@ def forecast(
 
 def wanted(work: Work) -> int:
     """Held-out groups that intervals and the budgets' percentiles should rest on."""
-    quantiles = [
-        metrics.QUANTILES[key.split("_")[1]]
-        for budget in work.profile.budgets.values()
-        for key in metrics.limits_of(budget)
-        if not key.startswith("itl")
-    ]
-    requests = max((needed(q) for q in quantiles), default=0)
-    return max(WANTED, math.ceil(requests / len(work.held_out[0].requests)))
+    counts = [count for budget in work.profile.budgets.values() for count in metrics.requests_needed(budget).values()]
+    return max(WANTED, math.ceil(max(counts, default=0) / len(work.held_out[0].requests)))
 
 
 def affordable(work: Work, compared: Comparison, lengths: Sequence[int]) -> Sequence[int]:

@@ -101,6 +101,13 @@ def _prepare(setting: Setting, max_minutes: float, tools: Tools) -> Work:
         left_out=Counter(first.left_out) + Counter(held_out.left_out),
     )
     _note(work, first, held_out)
+    for name, budget in profile.budgets.items():
+        for quantile, count in metrics.requests_needed(budget).items():
+            if count > len(held_out.requests):
+                work.warn(
+                    f"budget {name!r} cannot be judged: {quantile} needs {count} held-out requests, the trace leaves "
+                    f"{len(held_out.requests)}"
+                )
     return work
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specbuild.console import progress, step
+from specbuild.console import progress, say, step
 from specbuild.pair import Role
 from specbuild.plan import PolicySpec
 from specbuild.profile import Profile
@@ -87,6 +87,11 @@ class Work:
                 engine.folder, self.profile.numerics, self.profile.limits.max_seq_len
             )
         return self.scorers[role]
+
+    def warn(self, words: str) -> None:
+        """Note it in the plan, and say it now."""
+        self.notes.append(words)
+        say(f"  ! {words}")
 
     def turns(self, title: str, lanes: Sequence[Lane], loads: Sequence[Load], span: Span) -> list[Replayed]:
         """Replay every lane over the groups, with a progress bar; time may end it before the last group."""
