@@ -25,7 +25,8 @@ class Tokenizer:
         ]
         if missing:
             raise ToolchainError(f"{' and '.join(missing)} missing", where=str(folder), fix="compile the engine again")
-        self._inner: Any = openvino_genai.Tokenizer(folder)
+        # One thread: a second one only spins, 1 ms of it for each token decoded, which the engine then lacks.
+        self._inner: Any = openvino_genai.Tokenizer(folder, INFERENCE_NUM_THREADS=1)
 
     @property
     def has_chat_template(self) -> bool:
