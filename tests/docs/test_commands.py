@@ -44,7 +44,7 @@ def _label(value: Path | list[str]) -> str:
 
 def _parse(words: list[str]) -> None:
     """Parse as the command line would, without looking for the files that are named. Raises click.UsageError."""
-    context = click.Context(cli, info_name="specbuild")
+    context = click.Context(cli, info_name="specbuild", **cli.context_settings)
     command: click.Command = cli
     arguments = words[1:]
     while isinstance(command, click.Group):
