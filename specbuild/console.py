@@ -91,6 +91,10 @@ def _print(text: str, stream: TextIO, *, end: str = "\n") -> None:
     encoding = stream.encoding or "utf-8"
     try:
         print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
-    except BrokenPipeError:  # whoever read this, such as head, has enough: end as any writer to a pipe does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise SystemExit(128 + signal.SIGPIPE) from None
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else what is buffered fails once more at exit
+        if isinstance(
+            error, BrokenPipeError
+        ):  # whoever read this, such as head, has enough: end as writers to pipes do
+            raise SystemExit(128 + signal.SIGPIPE) from None
+        raise
