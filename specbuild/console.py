@@ -95,6 +95,6 @@ def _print(text: str, stream: TextIO, *, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else what is buffered fails once more at exit
         if isinstance(
             error, BrokenPipeError
-        ):  # whoever read this, such as head, has enough: end as writers to pipes do
+        ):  # whoever read this, such as head, has enough: end as any writer to a pipe
             raise SystemExit(128 + signal.SIGPIPE) from None
         raise
