@@ -93,8 +93,6 @@ def _print(text: str, stream: TextIO, *, end: str = "\n") -> None:
         print(text.encode(encoding, "replace").decode(encoding), end=end, file=stream, flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else what is buffered fails once more at exit
-        if isinstance(
-            error, BrokenPipeError
-        ):  # whoever read this, such as head, has enough: end as any writer to a pipe
+        if isinstance(error, BrokenPipeError):  # whoever read this, such as head, has enough
             raise SystemExit(128 + signal.SIGPIPE) from None
         raise
