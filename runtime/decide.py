@@ -84,10 +84,19 @@ def _seconds(request: RequestTimes) -> float:
     return float(request.token_ns[-1] - request.sent_ns) / NS_PER_S
 
 
+def against_off(seen: Confirmation) -> dict[int, Interval]:
+    """draft_len → speedup over off; the intervals hold with 95% for all finalists together (Bonferroni).
+
+    Trying several does not find a gain by chance then.
+    """
+    level = 1 - 0.05 / max(len(seen.finalists), 1)
+    return {one.draft_len: speedup(one, seen.off, level) for one in seen.finalists}
+
+
 def with_replays(seen: Confirmation) -> tuple[Candidate, ...]:
     """The prediction for every length, with the measured speedup where it was replayed."""
-    against_off = {one.draft_len: speedup(one, seen.off) for one in seen.finalists}
-    return tuple(one.model_copy(update={"replayed": against_off.get(one.draft_len)}) for one in seen.candidates)
+    intervals = against_off(seen)
+    return tuple(one.model_copy(update={"replayed": intervals.get(one.draft_len)}) for one in seen.candidates)
 
 
 def decide(budgets: Mapping[str, Budget], seen: Confirmation) -> dict[str, Choice]:
@@ -95,13 +104,11 @@ def decide(budgets: Mapping[str, Budget], seen: Confirmation) -> dict[str, Choic
 
     A finalist may be chosen where its paired interval over off lies above 1, it failed no more requests than off, and
     it keeps the budget if off does. Among those: who keeps the budget, then goodput (``max_throughput``: speedup); one
-    that cannot be told from a shorter draft_len gives way to it. Otherwise off. The intervals over off hold with 95%
-    for all finalists together (Bonferroni), so that trying several does not find a gain by chance.
+    that cannot be told from a shorter draft_len gives way to it. Otherwise off.
     """
-    level = 1 - 0.05 / max(len(seen.finalists), 1)
     measured = {one.draft_len: measure(one.parts, one.policy, budgets) for one in (seen.off, *seen.finalists)}
-    against_off = {one.draft_len: speedup(one, seen.off, level) for one in seen.finalists}
-    return {name: _choice(name, budget, seen, measured, against_off) for name, budget in budgets.items()}
+    intervals = against_off(seen)
+    return {name: _choice(name, budget, seen, measured, intervals) for name, budget in budgets.items()}
 
 
 def _choice(
@@ -109,16 +116,16 @@ def _choice(
     budget: Budget,
     seen: Confirmation,
     measured: Mapping[int, Measured],
-    against_off: Mapping[int, Interval],
+    intervals: Mapping[int, Interval],
 ) -> Choice:
-    winner = _winner(name, budget, seen, measured, against_off)
+    winner = _winner(name, budget, seen, measured, intervals)
     length = winner.draft_len
-    told = reasons.Told(name, budget, length, measured, against_off, seen.candidates, seen.predicted)
+    told = reasons.Told(name, budget, length, measured, intervals, seen.candidates, seen.predicted)
     return Choice(
         policy=winner.policy,
         meets_budget=meets_budget(measured[length], budget),
         measured=measured[length],
-        speedup_over_off=against_off.get(length, EVEN),
+        speedup_over_off=intervals.get(length, EVEN),
         predicted_tokens_per_round=seen.predicted[length],
         confirmed=is_confirmed(seen.predicted[length], measured[length]),
         reasons=reasons.why(told, BOUND),
@@ -130,20 +137,20 @@ def _winner(
     budget: Budget,
     seen: Confirmation,
     measured: Mapping[int, Measured],
-    against_off: Mapping[int, Interval],
+    intervals: Mapping[int, Interval],
 ) -> Replayed:
     meets = {length: meets_budget(one, budget) for length, one in measured.items()}
     able = [
         one
         for one in seen.finalists
-        if against_off[one.draft_len].low > 1 and one.failed <= seen.off.failed and meets[one.draft_len] >= meets[0]
+        if intervals[one.draft_len].low > 1 and one.failed <= seen.off.failed and meets[one.draft_len] >= meets[0]
     ]
     if not able:
         return seen.off
 
     def merit(one: Replayed) -> tuple[bool, float, float]:
         goodput = 0.0 if isinstance(budget, str) else measured[one.draft_len].goodput_per_s[name]
-        return meets[one.draft_len], goodput, against_off[one.draft_len].value
+        return meets[one.draft_len], goodput, intervals[one.draft_len].value
 
     best = max(able, key=merit)
     ties = [
