@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ BATTERY = (
 
 def load(folder: Path) -> Any:
     """The tokenizer of a model folder by transformers, which must be local. Raises BuildError where it cannot be."""
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # else it says on import that torch is missing
     from transformers import AutoTokenizer
 
     try:
