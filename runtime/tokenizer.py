@@ -8,6 +8,8 @@ from typing import Any
 
 from specbuild.errors import ToolchainError
 
+WINDOW = 32
+"""Tokens decoded together when a stream's next piece of text is wanted; more only within one character."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -58,32 +60,33 @@ class Tokenizer:
 class Detokenizer:
     """Token ids in, text out as soon as it is whole; the pieces joined equal decoding all ids at once.
 
-    Text is decoded from a window that begins at the last emitted boundary, so the cost of a token does not grow
-    with the length of the output; text that ends in a partial character waits for its rest.
+    Text is decoded from a window of at most some WINDOW tokens, so the cost of a token does not grow with the length of
+    the output; text that ends in a partial character waits for its rest.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
-        self._context = 0
-        """Ids that only give context: their text is out."""
+        self._emitted = ""
+        """The text of the window that is out."""
+        self._whole = 0
+        """Ids of the window that this text is of."""
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete; empty while a character is unfinished."""
         self._ids.extend(token_ids)
-        text = self._pending()
-        if not text or text.endswith(_REPLACEMENT):
+        text = self._tokenizer.decode(self._ids)
+        piece = text[len(self._emitted) :]
+        if not piece or piece.endswith(_REPLACEMENT):
             return ""
-        self._ids = self._ids[self._context :]
-        self._context = len(self._ids)
-        return text
+        if len(self._ids) > WINDOW:
+            self._ids = self._ids[self._whole :]
+            text = self._tokenizer.decode(self._ids)
+        self._emitted, self._whole = text, len(self._ids)
+        return piece
 
     def flush(self) -> str:
         """What is left at the end, unfinished characters as U+FFFD."""
-        text = self._pending()
-        self._ids, self._context = [], 0
-        return text
-
-    def _pending(self) -> str:
-        before = self._tokenizer.decode(self._ids[: self._context])
-        return self._tokenizer.decode(self._ids)[len(before) :]
+        piece = self._tokenizer.decode(self._ids)[len(self._emitted) :]
+        self._ids, self._emitted, self._whole = [], "", 0
+        return piece
