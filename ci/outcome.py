@@ -15,7 +15,6 @@ def main(demo: Path) -> None:
         print(f"\n{name}: speculation off gives {plan.off.output_tokens_per_s:.1f} tokens/s")
         for budget, choice in plan.choices.items():
             print(f"  {budget:<12} {_beside_off(choice)}")
-        print(f"  why          {next(iter(plan.choices.values())).reasons[0]}")
     answer = (demo / "answer.txt").read_text(encoding="utf-8").strip("\n").splitlines()
     print("\nserved", *(f"  {line}" for line in answer[:3]), sep="\n")
     print(f"\nreport: {demo / 'report.html'}")
@@ -23,7 +22,7 @@ def main(demo: Path) -> None:
 
 def _beside_off(choice: Choice) -> str:
     if choice.policy.is_off:
-        return "off"
+        return f"off. {choice.reasons[0]}"
     gain = choice.speedup_over_off
     rate = choice.measured.output_tokens_per_s
     return f"{choice.policy}: {rate:.1f} tokens/s, {gain.value:.2f}x (95% interval {gain.low:.2f} to {gain.high:.2f})"

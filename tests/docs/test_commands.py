@@ -88,3 +88,11 @@ def test_links_between_pages_resolve() -> None:
 def test_the_page_of_commands_is_current() -> None:
     page = runpy.run_path(str(ROOT / "ci" / "clidocs.py"))["page"]
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == page(), "run make docs"
+
+
+def test_the_readme_says_what_the_locks_cost() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for lock in ("requirements.lock", "requirements-models.lock"):
+        size = re.match(r"# size: (\d+ MB) to download", (ROOT / lock).read_text(encoding="utf-8"))
+        assert size
+        assert size[1] in readme
