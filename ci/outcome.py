@@ -13,8 +13,11 @@ def main(demo: Path) -> None:
     for name in ("made", "smollm2"):
         plan = Plan.read(demo / name / "out" / name / "plan.json")
         print(f"\n{name}: speculation off gives {plan.off.output_tokens_per_s:.1f} tokens/s")
+        budgets: dict[str, list[str]] = {}
         for budget, choice in plan.choices.items():
-            print(f"  {budget:<12} {_beside_off(choice)}")
+            budgets.setdefault(_beside_off(choice), []).append(budget)
+        for outcome, names in budgets.items():
+            print(f"  {', '.join(names)}: {outcome}")
     answer = (demo / "answer.txt").read_text(encoding="utf-8").strip("\n").splitlines()
     print("\nserved", *(f"  {line}" for line in answer[:3]), sep="\n")
     print(f"\nreport: {demo / 'report.html'}")
@@ -22,10 +25,10 @@ def main(demo: Path) -> None:
 
 def _beside_off(choice: Choice) -> str:
     if choice.policy.is_off:
-        return f"off. {choice.reasons[0]}"
+        return f"off; {choice.reasons[0]}"
     gain = choice.speedup_over_off
     rate = choice.measured.output_tokens_per_s
-    return f"{choice.policy}: {rate:.1f} tokens/s, {gain.value:.2f}x (95% interval {gain.low:.2f} to {gain.high:.2f})"
+    return f"{choice.policy}, {rate:.1f} tokens/s, {gain.value:.2f}x (95% interval {gain.low:.2f} to {gain.high:.2f})"
 
 
 if __name__ == "__main__":
