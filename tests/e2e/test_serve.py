@@ -35,7 +35,7 @@ from specbuild.triton_repo.server import Ports, Server, running
 
 MODEL = "tiny-served"
 PROMPTS = ("def add(a, b):\n    ", "import os\n\nclass", "The king said", "for i in range(10):\n" * 8)
-TOKENS = 40
+TOKENS = 24
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def test_a_folder_that_was_not_rendered(tmp_path: Path) -> None:
         ("session.json", lambda data: data.update(max_draft_len=3), "'chat' drafts more than the 3 tokens"),
         ("session.json", lambda data: data.update(speed=9), "cannot be read"),
         ("session.json", lambda data: data.pop("eos_ids"), "cannot be read"),
+        ("session.json", lambda data: data.update(schema_version=2), "schema_version 2 is not 1"),
         ("plan.json", lambda data: data.update(choices={}), "the plan has no budget"),
         ("plan.json", lambda data: data.pop("graph"), "graph: Field required"),
         ("engines/draft/engine.json", lambda data: data.update(key="e" * 64), "not the pair that was tuned"),

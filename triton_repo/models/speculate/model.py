@@ -65,9 +65,11 @@ class Stream:
 
     def notice_cancel(self) -> None:
         """Cancel the request where its client gave it up."""
+        if self.handle is None or self.cancelled:
+            return
         with self.lock:
             self.cancelled = not self.closed and self.sender.is_cancelled()
-        if self.cancelled and self.handle:
+        if self.cancelled:
             self.handle.cancel()
 
 
@@ -180,8 +182,7 @@ class TritonPythonModel:
         """Cancel what clients gave up and publish counters, until ``finalize``."""
         while not self.closing.wait(WATCH_S):
             for stream in list(self.live):
-                if not stream.cancelled:
-                    stream.notice_cancel()
+                stream.notice_cancel()
             self.counters.publish()
 
 

@@ -47,7 +47,10 @@ class Settings:
         data: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         for name in ("eos_ids", "prompt_bands"):
             data[name] = tuple(data[name])
-        return cls(**data)
+        settings = cls(**data)
+        if settings.schema_version != 1:
+            raise ValueError(f"schema_version {settings.schema_version} is not 1")
+        return settings
 
     def to_json(self) -> str:
         """As ``read`` reads it."""
