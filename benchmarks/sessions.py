@@ -52,6 +52,8 @@ class Result:
     """One run."""
 
     tokens_per_s: float
+    cpu_ms_per_token: float
+    """Of all threads: steadier than the clock on a machine that others use, too."""
     tokens_per_round: float
     """Mean tokens of a chunk, first ones included."""
 
@@ -111,6 +113,18 @@ def read_prompts(pair: Path, args: argparse.Namespace) -> list[tuple[int, ...]]:
     return [ids for ids in encoded if len(ids) <= args.longest_prompt]
 
 
+class Stopwatch:
+    """Wall and CPU time since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def result(self, sizes: Sequence[int]) -> Result:
+        """For chunks of these sizes."""
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        return Result(sum(sizes) / wall, 1000 * cpu / sum(sizes), statistics.fmean(sizes))
+
+
 def run(session: Session, requests: Sequence[Generate], setting: Setting) -> Result:
     """All requests through a session, ``at_once`` at a time, the next one as soon as one ends."""
     room = threading.Semaphore(setting.at_once)
@@ -121,16 +135,14 @@ def run(session: Session, requests: Sequence[Generate], setting: Setting) -> Res
         if chunk.finish:
             room.release()
 
-    began = time.perf_counter()
+    began = Stopwatch()
     for request in requests:
         room.acquire()
         session.submit(request, take)
     for _ in range(setting.at_once):
         room.acquire()
-    seconds = time.perf_counter() - began
     assert all(chunk.finish in (None, "length") for chunk in chunks)
-    sizes = [len(chunk.token_ids) for chunk in chunks]
-    return Result(sum(sizes) / seconds, statistics.fmean(sizes))
+    return began.result([len(chunk.token_ids) for chunk in chunks])
 
 
 class Direct:
@@ -146,7 +158,7 @@ class Direct:
         """The same closed loop as ``run``, by hand."""
         pipeline = self._speculative if setting.draft_len else self._alone
         waiting, active, sizes = list(requests), [], []
-        began = time.perf_counter()
+        began = Stopwatch()
         while waiting or active:
             while waiting and len(active) < setting.at_once:
                 request = waiting.pop(0)
@@ -158,36 +170,37 @@ class Direct:
                 while handle.can_read():
                     sizes += [len(output.generated_ids) for output in handle.read().values()]
             active = [handle for handle in active if handle.get_status() == GenerationStatus.RUNNING]
-        return Result(sum(sizes) / (time.perf_counter() - began), statistics.fmean(sizes))
+        return began.result(sizes)
 
 
 def show(title: str, args: argparse.Namespace, results: dict[Setting, list[Result]]) -> None:
     """One table per number of requests at once."""
 
-    def speed(how: str, n: int, k: int) -> str:
-        return f"{statistics.median(one.tokens_per_s for one in results[Setting(how, n, k)]):.0f}"
+    def median(setting: Setting, field: str) -> float:
+        return statistics.median(getattr(one, field) for one in results[setting])
 
-    def ratio(top: Setting, bottom: Setting) -> str:
+    def ratio(top: Setting, bottom: Setting, field: str = "tokens_per_s") -> str:
         pairs = zip(results[top], results[bottom], strict=True)
-        ratios = sorted(one.tokens_per_s / other.tokens_per_s for one, other in pairs)
+        ratios = sorted(getattr(one, field) / getattr(other, field) for one, other in pairs)
         return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
     for n in args.at_once:
         print(f"\n{title}, {n} at once\n")
-        print("| draft_len | fused tok/s | over off | orchestrated tok/s | over off | orch. over fused | a round |")
-        print("|---|---|---|---|---|---|---|")
+        print("| draft_len | a round | fused tok/s | over off | orchestrated tok/s | over off | over fused | CPU ms |")
+        print("|---|---|---|---|---|---|---|---|")
         for k in args.draft_len:
             first, second = Setting("fused", n, k), Setting("orchestrated", n, k)
-            over_off = [ratio(one, Setting(one.how, n, 0)) for one in (first, second)]
-            rounds = statistics.fmean(one.tokens_per_round for one in results[second])
-            print(
-                f"| {k or 'off'} | {speed('fused', n, k)} | {over_off[0]} | {speed('orchestrated', n, k)} "
-                f"| {over_off[1]} | {ratio(second, first)} | {rounds:.2f} |"
-            )
+            cells = [f"{k or 'off'}", f"{median(second, 'tokens_per_round'):.2f}"]
+            for one in (first, second):
+                cells += [f"{median(one, 'tokens_per_s'):.0f}", ratio(one, Setting(one.how, n, 0))]
+            cells.append(ratio(second, first))
+            cells.append(" / ".join(f"{median(one, 'cpu_ms_per_token'):.1f}" for one in (first, second)))
+            print("|", " | ".join(cells), "|")
         for k in (0, 4):
-            if (direct := Setting("direct", n, k)) in results:
-                over = ratio(Setting("fused", n, k), direct)
-                print(f"\nfused session over GenAI called directly, {f'draft_len {k}' if k else 'off'}: {over}")
+            session, direct = Setting("fused", n, k), Setting("direct", n, k)
+            if direct in results:
+                words = f"tokens/s {ratio(session, direct)}, CPU {ratio(session, direct, 'cpu_ms_per_token')}"
+                print(f"\nfused session over GenAI called directly, {f'draft_len {k}' if k else 'off'}: {words}")
 
 
 if __name__ == "__main__":

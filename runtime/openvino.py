@@ -80,7 +80,8 @@ class OpenVinoEngine:
         self._bind(feeds, past, lengths, ends)
         if self._picks_rows:
             self._set("logit_rows", rows)
-        self._request.infer()
+        self._request.start_async()  # twice as fast as infer() when other programs want the cores, too
+        self._request.wait()
         for feed, length in zip(feeds, lengths, strict=True):
             feed.cache.length += int(length)
         logits: Logits = self._request.get_output_tensor(0).data[:, 0]
