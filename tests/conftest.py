@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from specbuild.engine import Engines
 from specbuild.profile import Profile
+
+
+settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(autouse=True)

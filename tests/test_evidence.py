@@ -89,7 +89,9 @@ def test_the_digest_is_of_everything() -> None:
     assert evidence(identity={"trace": "cd", "pair": "ab"}).digest() == evidence().digest()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=80, deadline=None
+)
 @given(st.integers(0, 10_000), st.integers(0, 255), st.booleans())
 def test_a_damaged_file_is_refused_or_reads_the_same(tmp_path: Path, place: int, byte: int, cut: bool) -> None:
     data = bytearray(evidence().to_bytes())

@@ -187,7 +187,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
 @given(st.dictionaries(KEYS, VALUES, max_size=8))
 def test_any_mapping_is_a_profile_or_refused_with_lines(tmp_path: Path, changes: dict[str, Any]) -> None:
     text = yaml.safe_dump({**yaml.safe_load(GOOD), **changes}, allow_unicode=False)

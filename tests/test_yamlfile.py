@@ -20,7 +20,7 @@ PLAIN = st.recursive(
     ),
     max_leaves=15,
 )
-SAME_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+SAME_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 
 
 def read(tmp_path: Path, text: str | bytes) -> yamlfile.YamlFile:

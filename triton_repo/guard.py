@@ -9,6 +9,7 @@ killed guard takes the server along.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -16,10 +17,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SHM = Path("/dev/shm")  # noqa: S108 - where Triton keeps its regions
 POLL_S = 0.1
+GROUP_S = 2.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -37,6 +40,15 @@ def end(child: subprocess.Popen[bytes], grace_s: float) -> int:
     except subprocess.TimeoutExpired:  # it waits for open streams, exit time-out or not
         os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
+
+
+def end_group(leader: int) -> None:
+    """Kill what a server that ended left running: its stubs live on for a moment and hold its shared memory."""
+    given_up = time.monotonic() + GROUP_S
+    with contextlib.suppress(ProcessLookupError):  # nobody is left
+        while time.monotonic() < given_up:
+            os.killpg(leader, signal.SIGKILL)
+            time.sleep(POLL_S / 10)
 
 
 def main(arguments: list[str]) -> int:
@@ -60,6 +72,7 @@ def main(arguments: list[str]) -> int:
     try:
         code = end(child, float(grace)) if child.poll() is None else child.returncode
     finally:
+        end_group(child.pid)
         remove_shm(prefix)
         shutil.rmtree(scratch, ignore_errors=True)
     return code if code >= 0 else 128 - code
