@@ -11,7 +11,6 @@ from hypothesis import settings
 from specbuild.engine import Engines
 from specbuild.profile import Profile
 
-
 settings.register_profile("no deadline", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("no deadline")
 
