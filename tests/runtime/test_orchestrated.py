@@ -193,9 +193,9 @@ def test_a_callback_that_raises_is_logged_and_stops_only_its_request(caplog):
 
 def test_close_ends_what_is_in_flight_and_takes_no_more():
     collector = Collector()
-    running = session(batch=1)
-    collector.submit(running, ask("running", [1], 150))
-    collector.submit(running, ask("queued", [1], 150))
+    running = session(batch=1, longest=100_000)  # longer than any wait of this thread
+    collector.submit(running, ask("running", [1], 90_000))
+    collector.submit(running, ask("queued", [1], 90_000))
     collector.wait(["running"], chunks=1)
     running.close()
     running.close()
