@@ -72,22 +72,28 @@ def shape(logits: Logits, sampling: Sampling) -> Probs:
     temperature commute). Ties with the k-th logit stay. Needs temperature > 0.
     """
     scaled = logits.astype(np.float64)
+    if 0 < sampling.top_k < scaled.shape[1]:
+        least = np.partition(logits, -sampling.top_k, axis=1)[:, [-sampling.top_k]]
+        scaled[logits < least] = -np.inf
     scaled -= scaled.max(axis=1, keepdims=True)
     scaled /= sampling.temperature
-    if 0 < sampling.top_k < scaled.shape[1]:
-        least = np.partition(scaled, -sampling.top_k, axis=1)[:, [-sampling.top_k]]
-        scaled[scaled < least] = -np.inf
-    probs: Probs = np.exp(scaled)
+    probs: Probs = np.exp(scaled, out=scaled)
     probs /= probs.sum(axis=1, keepdims=True)
-    return _nucleus(probs, sampling.top_p) if sampling.top_p < 1.0 else probs
+    if sampling.top_p < 1.0:
+        for row in probs:
+            _keep_nucleus(row, sampling.top_p)
+    return probs
 
 
-def _nucleus(probs: Probs, top_p: float) -> Probs:
-    """The fewest most probable tokens whose mass exceeds ``top_p``, normalised."""
-    order = np.argsort(-probs, axis=1, kind="stable")
-    ranked = np.take_along_axis(probs, order, axis=1)
-    ranked[ranked.cumsum(axis=1) - ranked > top_p] = 0.0
-    kept = np.zeros_like(probs)
-    np.put_along_axis(kept, order, ranked, axis=1)
-    kept /= kept.sum(axis=1, keepdims=True)
-    return kept
+def _keep_nucleus(probs: Probs, top_p: float) -> None:
+    """Leave the fewest most probable tokens whose mass exceeds ``top_p``, normalised, in float64 [vocab].
+
+    Only tokens of at least (1 - top_p) / vocab are sorted: the others together weigh too little to be needed.
+    """
+    candidates = np.flatnonzero(probs >= (1.0 - top_p) / len(probs))
+    ranked = candidates[np.argsort(-probs[candidates], kind="stable")]
+    mass = probs[ranked]
+    before = mass.cumsum() - mass
+    kept, mass = ranked[before <= top_p], mass[before <= top_p]
+    probs[:] = 0.0
+    probs[kept] = mass / mass.sum()

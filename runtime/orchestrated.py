@@ -30,10 +30,11 @@ class OrchestratedSession:
 
         Raises ToolchainError where a folder holds no engine.
         """
-        from specbuild.runtime.openvino import CacheLimits, OpenVinoEngine
+        from specbuild.runtime.openvino import BLOCK_TOKENS, CacheLimits, OpenVinoEngine
         from specbuild.units import GIB
 
-        cache = CacheLimits(spec.max_batch_size * spec.max_seq_len, spec.kv_cache_gib * GIB)
+        sequence = -(-spec.max_seq_len // BLOCK_TOKENS) * BLOCK_TOKENS
+        cache = CacheLimits(spec.max_batch_size * sequence, spec.kv_cache_gib * GIB)
         target = OpenVinoEngine(spec.target, numerics=spec.numerics, cache=cache)
         draft = None
         engines = [target]
