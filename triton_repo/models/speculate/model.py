@@ -1,7 +1,7 @@
 """The Triton model: takes requests, submits them to the session, sends what the session verified.
 
 Three threads beside the session's own: Triton's calls ``execute``; ``_send`` turns chunks into responses, so that the
-session never waits for one to leave; ``_watch`` notices cancelled requests and publishes counters.
+session waits for none but a request's first; ``_watch`` notices cancelled requests and publishes counters.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Stream:
     answer: Answer
     band: str
     handle: Handle | None = None
+    begun: bool = False
+    """The first chunk is there."""
     cancelled: bool = False
     closed: bool = False
     """The final response is out."""
@@ -133,10 +135,18 @@ class TritonPythonModel:
         stream = Stream(sender, answer, self.settings.prompt_band(len(checked.generate.token_ids)))
         self.live.add(stream)
         try:
-            stream.handle = self.session.submit(checked.generate, lambda chunk: self.chunks.put((stream, chunk)))
+            stream.handle = self.session.submit(checked.generate, lambda chunk: self._on_chunk(stream, chunk))
         except ServerError:
             self.live.discard(stream)
             raise
+
+    def _on_chunk(self, stream: Stream, chunk: Chunk) -> None:
+        """The first response leaves from here: the next round begins at once and would keep every core from it."""
+        if stream.begun:
+            self.chunks.put((stream, chunk))
+        else:
+            stream.begun = True
+            self._reply(stream, [chunk])
 
     def _send(self) -> None:
         """Send responses until ``finalize``; chunks that queue up meanwhile leave in one response a request."""
