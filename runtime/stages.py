@@ -44,7 +44,7 @@ def open_graph(work: Work, graph: Graph, sessions: dict[Graph, Session]) -> None
 
 def baseline(work: Work, session: Session) -> Replayed:
     """Off over the first half."""
-    span = Span(work.least(4, 2), work.mark_ns("baseline"))
+    span = Span(work.least(4, 1), work.mark_ns("baseline"))
     return work.turns("baseline: the target alone", [Lane(session, OFF)], work.first, span)[0]
 
 

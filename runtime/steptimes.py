@@ -22,7 +22,7 @@ from specbuild.units import NS_PER_MS, NS_PER_S
 Floats = npt.NDArray[np.float64]
 ROUNDS = 4
 """Rounds timed of one setting in one sweep."""
-LEAST_SWEEPS, MOST_SWEEPS = 2, 6
+MOST_SWEEPS = 6
 NOISY = 0.3
 """Relative interquartile range above which a setting's rounds are called noisy."""
 POINTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -93,7 +93,8 @@ def time_steps(
 ) -> StepTimes:
     """Time rounds of short runs over every batch size and draft length, in sweeps up and down so that drift cancels.
 
-    At least ``LEAST_SWEEPS``, then further ones while ``budget_ns`` lasts. Raises ServerError where the session fails.
+    A second sweep follows unless the first alone took ``budget_ns``, then further ones while that lasts. Raises
+    ServerError where the session fails.
     """
     settings = [(batch, draft_len) for batch in sorted(set(batch_sizes)) for draft_len in points(max_draft_len)]
     gaps: dict[tuple[int, int], list[Floats]] = {setting: [] for setting in settings}
@@ -106,7 +107,7 @@ def time_steps(
         if on_done is not None:
             on_done(sweep + 1)
         now = clock.now_ns()
-        if sweep + 1 >= LEAST_SWEEPS and now - begun + (now - swept) > budget_ns:
+        if now - begun + (now - swept if sweep else 0) > budget_ns:
             break
     return _table(session, {setting: np.concatenate(found) for setting, found in gaps.items()})
 
