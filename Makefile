@@ -25,7 +25,8 @@ lint: setup ## the pieces of check that take seconds
 export: setup ## optional: the exporter for other architectures (brings a CPU build of torch, or nothing)
 	@ci/install-export
 
-docs: setup ## write the generated pages again
+docs: setup ## write the generated files again: docs/cli.md, profiles/schema.json and its tables
+	@.venv/bin/python ci/schema.py
 	@.venv/bin/python ci/clidocs.py > docs/cli.md
 
 lock: ## resolve the dependencies again (UPGRADE=1 takes newer releases)
