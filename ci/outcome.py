@@ -25,7 +25,7 @@ def main(demo: Path) -> None:
 
 def _beside_off(choice: Choice) -> str:
     if choice.policy.is_off:
-        return f"off; {choice.reasons[0]}"
+        return "\n    ".join(["off", *choice.reasons])
     gain = choice.speedup_over_off
     rate = choice.measured.output_tokens_per_s
     return f"{choice.policy}, {rate:.1f} tokens/s, {gain.value:.2f}x (95% interval {gain.low:.2f} to {gain.high:.2f})"
