@@ -4,19 +4,22 @@
 
 The plan of PROFILE is rendered and served; every request of an evenly spread part of the traffic goes to the server
 twice, once with the plan's policy (or ``--draft-len``) and once with draft_len 0, the first one changing. Prints output
-tokens per second of request time, their paired ratio with its 95% interval, and how many greedy outputs differ.
+tokens per second of request time and of decoding alone, their paired ratios with 95% intervals, and how many greedy
+outputs differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbuild import builder, triton_repo
 from specbuild import trace as traces
 from specbuild.engine import Engines
+from specbuild.measurement import RequestTimes
 from specbuild.plan import Plan, PolicySpec
 from specbuild.profile import Profile
 from specbuild.runtime import verify
@@ -83,20 +86,52 @@ def replay(session: TritonSession, policy: PolicySpec, requests: list[Prepared])
 
 
 def show(job: Job, off: Replayed, plan: Replayed, requests: list[Prepared]) -> None:
-    ratio = speedup(plan, off)
     by_id = {request.id: request for request in requests}
     seen = verify.compare(off, [plan], by_id)
-    greedy = sum(request.sampling.greedy for request in requests)
     target = job.engines.target.manifest
     print(
         f"{job.profile.name}: {target.precision} target, {job.profile.numerics} numerics, {job.plan.graph} graph, "
-        f"through Triton over gRPC, one request at a time, {len(requests)} requests ({greedy} greedy)"
+        f"through Triton over gRPC, one request at a time, {plan.policy}"
     )
-    print(f"  off          {request_rate(off):7.1f} output tokens/s of request time")
-    print(f"  {plan.policy!s:<12} {request_rate(plan):7.1f}")
-    print(f"  ratio        {ratio.value:7.2f}  (95% interval {ratio.low:.2f} to {ratio.high:.2f}, paired by request)")
+    print(f"  {'':<32}{'requests':>8}{'off':>8}{'plan':>8}   plan / off, 95% interval paired by request")
+    greedy = {request.id for request in requests if request.sampling.greedy}
+    row("output tokens/s of request time", off, plan)
+    row("  of greedy requests", only(off, greedy), only(plan, greedy))
+    row("  of sampled requests", only(off, by_id.keys() - greedy), only(plan, by_id.keys() - greedy))
+    row("tokens/s behind the first", decoding(off), decoding(plan))
+    row("  of greedy requests", decoding(only(off, greedy)), decoding(only(plan, greedy)))
     print(f"  greedy outputs that differ from off: {len(seen.differing)} of {seen.compared}")
     print("  on " + " · ".join(f"{name} {value}" for name, value in environment().items()))
+
+
+def row(title: str, off: Replayed, plan: Replayed) -> None:
+    if not off.finished:
+        return
+    ratio = speedup(plan, off)
+    print(
+        f"  {title:<32}{len(off.finished):>8}{request_rate(off):>8.1f}{request_rate(plan):>8.1f}"
+        f"   {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    )
+
+
+def only(replayed: Replayed, ids: Set[str]) -> Replayed:
+    """The requests with these ids."""
+    parts = [replace(part, requests=tuple(r for r in part.requests if r.id in ids)) for part in replayed.parts]
+    return replace(replayed, parts=tuple(parts))
+
+
+def decoding(replayed: Replayed) -> Replayed:
+    """What came behind each request's first chunk, timed from it: reading the prompt is left out."""
+    parts = [replace(part, requests=tuple(map(_behind_first, part.requests))) for part in replayed.parts]
+    return replace(replayed, parts=tuple(parts))
+
+
+def _behind_first(request: RequestTimes) -> RequestTimes:
+    first = request.token_ns[0]
+    later = request.token_ns > first
+    if not later.any():
+        return replace(request, outcome="cancelled")
+    return replace(request, sent_ns=int(first), token_ns=request.token_ns[later], tokens=request.tokens[later])
 
 
 if __name__ == "__main__":
