@@ -13,7 +13,11 @@ from specbuild.runtime.session import Session
 from specbuild.runtime.work import OFF, Work
 
 EVEN = 0.03
-"""Graphs that differ by less are even; the fused one is then taken, because it needs no loop of ours."""
+"""Graphs that differ by less are even; the orchestrated one then serves.
+
+It drafts for sampled requests too, decides every round, and holds the target once (docs/decisions/002).
+"""
+PREFERRED: tuple[Graph, ...] = ("orchestrated", "fused")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def compare_graphs(work: Work, sessions: Mapping[Graph, Session], best: Mapping[
     pairs = {graph: (next(found), next(found)) for graph in sessions}
     rates = {graph: (request_rate(off), request_rate(drafting)) for graph, (off, drafting) in pairs.items()}
     top = max(max(pair) for pair in rates.values())
-    chosen = next(graph for graph, pair in rates.items() if max(pair) >= top * (1 - EVEN))
+    chosen = next(graph for graph in PREFERRED if graph in rates and max(rates[graph]) >= top * (1 - EVEN))
     return Comparison(
         graph=chosen,
         lines=tuple(_words(graph, pair, best[graph], graph == chosen) for graph, pair in rates.items()),
