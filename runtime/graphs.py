@@ -39,14 +39,19 @@ def compare_graphs(work: Work, sessions: Mapping[Graph, Session], best: Mapping[
     found = iter(work.turns(f"compare graphs: {' and '.join(sessions)}", lanes, work.first, span))
     pairs = {graph: (next(found), next(found)) for graph in sessions}
     rates = {graph: (request_rate(off), request_rate(drafting)) for graph, (off, drafting) in pairs.items()}
-    top = max(max(pair) for pair in rates.values())
-    chosen = next(graph for graph in PREFERRED if graph in rates and max(rates[graph]) >= top * (1 - EVEN))
+    chosen = fastest({graph: max(pair) for graph, pair in rates.items()})
     return Comparison(
         graph=chosen,
         lines=tuple(_words(graph, pair, best[graph], graph == chosen) for graph, pair in rates.items()),
         off_ns=_group_ns(pairs[chosen][0]),
         best_ns=_group_ns(pairs[chosen][1]),
     )
+
+
+def fastest(rates: Mapping[Graph, float]) -> Graph:
+    """The graph with the highest rate; of those within ``EVEN`` of it the preferred one."""
+    enough = max(rates.values()) * (1 - EVEN)
+    return next(graph for graph in PREFERRED if rates.get(graph, 0) >= enough)
 
 
 def _policy(candidate: Candidate) -> PolicySpec:
