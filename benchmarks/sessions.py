@@ -27,6 +27,7 @@ from openvino_genai.py_openvino_genai import GenerationStatus
 
 import specbuild.profiles
 from specbuild.runtime import fused
+from specbuild.runtime.fused import FusedSession
 from specbuild.runtime.open import SessionSpec, open_session
 from specbuild.runtime.policy import fixed
 from specbuild.runtime.session import Chunk, Generate, Session
@@ -85,8 +86,8 @@ def measure(pair: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     settings = [Setting(how, n, k) for n in args.at_once for how in GRAPHS for k in args.draft_len]
     settings += [Setting("direct", n, k) for n in args.at_once for k in (0, 4) if k in args.draft_len]
     results: dict[Setting, list[Result]] = {setting: [] for setting in settings}
-    direct = Direct(specs[0])
-    with closing(open_session(specs[0])) as fused_session, closing(open_session(specs[1])) as orchestrated_session:
+    with closing(FusedSession(specs[0])) as fused_session, closing(open_session(specs[1])) as orchestrated_session:
+        direct = Direct(fused_session)
         sessions = {"fused": fused_session, "orchestrated": orchestrated_session}
         for repeat in range(args.repeats + 1):
             for setting in settings:
@@ -146,13 +147,16 @@ def run(session: Session, requests: Sequence[Generate], setting: Setting) -> Res
 
 
 class Direct:
-    """OpenVINO GenAI called as its samples do, with the settings of a fused session."""
+    """OpenVINO GenAI called as its samples do, on the very pipelines of a fused session while that is idle.
 
-    def __init__(self, spec: SessionSpec) -> None:
-        blocks = spec.max_batch_size * spec.max_seq_len // fused.BLOCK_TOKENS
-        self._alone = fused.load_pipeline(spec, None, blocks)
-        self._speculative = fused.load_pipeline(spec, spec.draft, blocks)
-        self._ids = itertools.count()
+    Pipelines of their own would not do: two copies of one model differ by more than 10% with where their weights lie.
+    """
+
+    def __init__(self, session: FusedSession) -> None:
+        rounds = session._worker._rounds  # noqa: SLF001 - nobody else may have them
+        self._alone = rounds._alone.load()  # noqa: SLF001
+        self._speculative = rounds._speculative.load()  # noqa: SLF001
+        self._ids = itertools.count(1_000_000)
 
     def run(self, requests: Sequence[Generate], setting: Setting) -> Result:
         """The same closed loop as ``run``, by hand."""
