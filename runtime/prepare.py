@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from specbuild.errors import ProfileError
 from specbuild.profile import Limits
 from specbuild.runtime.session import Sampling
+from specbuild.runtime.tokenizer import Encoder
 from specbuild.trace import Request
 from specbuild.units import NS_PER_S
-
-
-class Encoder(Protocol):
-    """What is needed of a tokenizer."""
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether ``apply_chat_template`` can be used."""
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text."""
-
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt text of a chat."""
 
 
 @dataclass(frozen=True)

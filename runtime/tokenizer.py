@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specbuild.errors import ToolchainError
 
 WINDOW = 32
 """Tokens decoded together when a stream's next piece of text is wanted; more only within one character."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Encoder(Protocol):
+    """Text to token ids; what preparing a request needs of a tokenizer."""
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether ``apply_chat_template`` can be used."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text."""
+
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The prompt text of a chat."""
 
 
 class Tokenizer:

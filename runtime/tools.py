@@ -11,9 +11,9 @@ from specbuild.plan import Graph
 from specbuild.profile import Numerics, Profile
 from specbuild.runtime.evidence import Scorer
 from specbuild.runtime.open import SessionSpec, open_session
-from specbuild.runtime.prepare import Encoder
 from specbuild.runtime.replay import REAL_CLOCK, Clock
 from specbuild.runtime.session import Session
+from specbuild.runtime.tokenizer import Encoder
 
 
 def session_spec(profile: Profile, engines: Engines, graph: Graph, *, speculative: bool = True) -> SessionSpec:

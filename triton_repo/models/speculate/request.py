@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from specbuild.runtime.policy import Policy, fixed
 from specbuild.runtime.session import Generate, Sampling
+from specbuild.runtime.tokenizer import Encoder
 from specbuild.triton_repo.models.speculate.contract import DTYPES
 from specbuild.triton_repo.models.speculate.settings import Settings
 
@@ -28,20 +29,6 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 class InvalidRequestError(Exception):
     """The client must change the request; it is answered with INVALID_ARGUMENT."""
-
-
-class Encoder(Protocol):
-    """Text to token ids."""
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether ``apply_chat_template`` can be used."""
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text."""
-
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The prompt text of a chat."""
 
 
 @dataclass(frozen=True)
